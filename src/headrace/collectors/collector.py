@@ -43,7 +43,7 @@ from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
-from headrace.collectors.surface.control import Call
+from headrace.collectors.surface.parts import Call, Layout
 from headrace.collectors.updates.inline import InlineWeights
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.sources import own_model
@@ -129,13 +129,22 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         self._versions = Versions(self._options.track_policy_version, self._tally)
         # The parts do not refer to the collector, which is garbage as soon as its user forgets it.
         self._loop = CollectingLoop(self._options.task(), _weakly(self._take_weights))
+        stepper = self._loop.stepper
+        self._layout = Layout(
+            1,
+            stepper.num_envs,
+            self._loop.steps * stepper.num_envs,
+            stepper.autoreset,
+            stepper.resets_by_mask,
+        )
         try:
             self._weights = InlineWeights(self._loop.policy, self._options.model_ids, self._loop.times)
             self._updater = WeightUpdater(
                 self._weights, self._versions, self._options.schemes, partial(own_model, self._options.policy)
             )
-            frames, num_envs = self._batch_size[0], self._loop.stepper.num_envs
-            warn_of_rounding(self._options.frames_per_batch, frames, num_envs, stacklevel=2)
+            warn_of_rounding(
+                self._options.frames_per_batch, self._layout.batch_frames, self._layout.num_envs, stacklevel=2
+            )
             self._prepare()
         except BaseException:
             self._loop.abandon()
@@ -373,9 +382,6 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         loop.reset(None, envs)
         self._must_reset = False
 
-    def _use_hooks(self) -> None:
-        self._hooks.pre, self._hooks.post = self._pre_collect_hook, self._post_collect_hook
-
     def _reset_envs(self, envs: Indices | None) -> None:
         self._to_reset[slice(None) if envs is None else envs] = True
 
@@ -430,18 +436,6 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             self._updater.receive()
         return self._weights.take_over()
 
-    def _check_workers(self) -> None:
-        """Does nothing: there are no workers."""
-
-    def _follow_receivers(self) -> None:
-        """Does nothing: each step looks."""
-
-    def _check_home(self) -> None:
-        self._home.check()
-
-    def _renumber(self, number: int) -> None:
-        self._weights.renumber(number)
-
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seeds environment k with `seed + k`, or all with `seed`. The next batch begins with a reset of all.
 
@@ -456,23 +450,6 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
 
     # ---- about -----------------------------------------------------------------------------------------------------
 
-    @property
-    def _num_envs(self) -> int:
-        return self._loop.stepper.num_envs
-
-    @property
-    def _resets_by_mask(self) -> bool:
-        return self._loop.stepper.resets_by_mask
-
-    @property
-    def _batch_size(self) -> tuple[int, str]:
-        stepper = self._loop.stepper
-        return self._loop.steps * stepper.num_envs, stepper.autoreset
-
-    @property
-    def _num_workers(self) -> int:
-        return 1
-
     def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
         self._check_usable()
         with self._standing_still():
@@ -482,7 +459,7 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
     def _has_begun(self) -> bool:
         return self._loop.has_begun
 
-    def _profilable(self, workers: Sequence[int] | None) -> Sequence[int]:  # noqa: ARG002 - there is one place
+    def _profiled(self, workers: Sequence[int] | None) -> Sequence[int]:  # noqa: ARG002 - there is one place
         return (0,)
 
     def _is_recorded(self, config: ProfileConfig) -> bool:  # noqa: ARG002 - the loop knows

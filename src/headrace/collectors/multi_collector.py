@@ -14,13 +14,14 @@ from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.devices import Storing
 from headrace.collectors.loop.columns import warn_not_stored
+from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.multi.group import WorkerGroup
 from headrace.collectors.multi.options import MultiArguments, MultiOptions
 from headrace.collectors.options import shows_arguments, warn_of_rounding
-from headrace.collectors.profiling.config import ProfileConfig, checked_workers
+from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.states import check_num_envs, check_parts
 from headrace.collectors.statistics import CollectorStatistics
-from headrace.collectors.surface.control import Call
+from headrace.collectors.surface.parts import Call, Layout
 from headrace.collectors.updates.following import Following
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.shared import SharedWeights
@@ -117,9 +118,12 @@ class MultiCollector(CollectorBase):
         writes = self._options.replay_buffer is not None
         postproc = None if writes else self._options.postproc
         self._hand_out = HandOut(self._options.split_trajs, postproc, Storing(self._options.devices()))
+        self._hooks = CollectHooks()
         self._group = WorkerGroup(self._options)
+        self._home = self._group.status.home
         try:
             self._group.launch()
+            self._layout = self._new_layout()
             self._warn(stacklevel=1 + self._constructors)
             self._prepare_weights()
         except BaseException:
@@ -140,6 +144,16 @@ class MultiCollector(CollectorBase):
         self._following = Following(self._updater)
         if options.update_at_each_batch:
             self._updater.begin_mirroring()
+
+    def _new_layout(self) -> Layout:
+        ready, frames = self._group.ready, [handle.frames for handle in self._group.handles]
+        return Layout(
+            len(ready),
+            sum(each.num_envs for each in ready),
+            sum(frames) if self._options.sync else max(frames),
+            ready[0].autoreset,
+            all(each.resets_by_mask for each in ready),
+        )
 
     # Number of constructors on the way from the user's line, for the places of warnings.
     _constructors = 1
@@ -194,13 +208,7 @@ class MultiCollector(CollectorBase):
 
     _started = False
 
-    def start(self) -> None:
-        """Begins to fill the replay freely, until `total_frames` or `shutdown`.
-
-        Raises:
-            RuntimeError: without `replay_buffer`, when started already, or after iteration has begun.
-            WorkerDied: a worker is gone.
-        """
+    def start(self) -> None:  # noqa: D102 - see the base
         self._group.status.check()
         if self._options.replay_buffer is None:
             raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
@@ -210,16 +218,7 @@ class MultiCollector(CollectorBase):
         self._group.begin(running=True)
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Stops all workers between two steps for the time of a `with` block.
-
-        Meanwhile all collected steps are in the replay.
-
-        Raises:
-            RuntimeError: not running, or paused already.
-            DeadlineExceeded: a worker did not stop within 30 s; all go on.
-            WorkerDied: a worker is gone.
-        """
+    def pause(self) -> Iterator[None]:  # noqa: D102 - see the base
         group = self._group
         group.status.check()
         if not group.status.is_running or self._pausing:
@@ -232,15 +231,7 @@ class MultiCollector(CollectorBase):
             self._pausing = False
             group.resume()
 
-    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """Stops between two steps, writes all collected steps into the replay, and shuts down as `shutdown` does."""
-        self.shutdown(timeout, close_env)
-
     # ---- questions -------------------------------------------------------------------------------------------------
-
-    @property
-    def _num_workers(self) -> int:
-        return len(self._group.handles)
 
     def _check_usable(self) -> None:
         status = self._group.status
@@ -254,7 +245,7 @@ class MultiCollector(CollectorBase):
     # ---- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """See `StateSurface.state_dict`: "worker0", "worker1", ..., and "collector" for all of them.
+        """See `CollectorBase.state_dict`: "worker0", "worker1", ..., and "collector" for all of them.
 
         The workers finish the rollouts that they have begun; these are part of the state. So it takes at most 30 s.
 
@@ -266,12 +257,11 @@ class MultiCollector(CollectorBase):
         self._group.status.check()
         collection = self._group.collection
         with collection.between_rollouts(_STATE_SECONDS):
-            workers = self._group.call_each("state_dict", [((), {})] * self._num_workers)
+            workers = self._group.call_each("state_dict", [((), {})] * self._layout.workers)
             shared = collection.state_dict() | {"versions": self._updater.state()}
         return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `StateSurface.load_state_dict`."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base
         self._group.status.check()
         if self._started:
             raise RuntimeError("load_state_dict: expected a collector that was not started")
@@ -293,7 +283,7 @@ class MultiCollector(CollectorBase):
         Raises:
             ValueError: a state of another number of workers, or of environments.
         """
-        names = [f"worker{i}" for i in range(self._num_workers)]
+        names = [f"worker{i}" for i in range(self._layout.workers)]
         check_parts(state, ("collector", *names))
         if len(state) != 1 + len(names):
             raise ValueError(
@@ -315,12 +305,6 @@ class MultiCollector(CollectorBase):
     def _follow_receivers(self) -> None:
         self._following.start()
 
-    def _check_home(self) -> None:
-        self._group.status.home.check()
-
-    def _renumber(self, number: int) -> None:
-        self._weights.renumber(number)
-
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Resets all environments at their worker's next step: environment k with `seed + k`, or all with `seed`.
 
@@ -330,26 +314,13 @@ class MultiCollector(CollectorBase):
         self._group.status.check()
         return self._group.set_seed(seed, static_seed=static_seed)
 
-    @property
-    def _num_envs(self) -> int:
-        return sum(ready.num_envs for ready in self._group.ready)
-
-    @property
-    def _resets_by_mask(self) -> bool:
-        return all(ready.resets_by_mask for ready in self._group.ready)
-
     def _reset_envs(self, envs: Indices | None) -> None:
         self._group.reset(envs)
 
     def _use_hooks(self) -> None:
-        self._group.use_hooks(self._pre_collect_hook, self._post_collect_hook)
+        self._group.use_hooks(self._hooks)
 
     # ---- about -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _batch_size(self) -> tuple[int, str]:
-        frames = [handle.frames for handle in self._group.handles]
-        return (sum(frames) if self._options.sync else max(frames)), self._group.ready[0].autoreset
 
     @property
     def policy(self) -> Any:
@@ -359,9 +330,6 @@ class MultiCollector(CollectorBase):
     @property
     def _has_begun(self) -> bool:
         return self._group.status.is_running or self._group.status.is_iterating
-
-    def _profilable(self, workers: Sequence[int] | None) -> Sequence[int]:
-        return checked_workers(workers, self._num_workers)
 
     def _is_recorded(self, config: ProfileConfig) -> bool:
         rollouts = [worker.rollouts for worker in self._group.tally.workers]
@@ -393,7 +361,7 @@ class MultiCollector(CollectorBase):
             WorkerDied: after all is released.
         """
         group = self._group
-        if group.status.home.is_elsewhere:
+        if self._home.is_elsewhere:
             return
         try:
             group.shutdown(

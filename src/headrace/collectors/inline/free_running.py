@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.stored_columns import StoredColumns
 from headrace.collectors.inline.free_run import FreeRun, Outcome
 from headrace.collectors.inline.replay_output import ReplayOutput
@@ -19,7 +20,6 @@ from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.local_rows import LocalRows
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.statistics import Tally
-from headrace.collectors.surface.running import RunningSurface
 from headrace.envs.protocol import VectorStepper
 from headrace.errors import StoreFull
 
@@ -29,7 +29,7 @@ _STAND_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
 
-class FreeRunning(RunningSurface):
+class FreeRunning(CollectorBase):
     """Takes the steps of a free run, and lets other threads in between them."""
 
     _loop: CollectingLoop
@@ -44,10 +44,6 @@ class FreeRunning(RunningSurface):
     _has_iterated = False
 
     # ---- the collector ---------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _check_usable(self) -> None:
-        """Raises if the collector was shut down, or belongs to another process, or a run has failed."""
 
     @abstractmethod
     def _begin_rollout(self) -> LocalRows:
@@ -88,15 +84,6 @@ class FreeRunning(RunningSurface):
                 yield
         finally:
             run.is_paused = False
-
-    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:  # noqa: D102
-        self.shutdown(timeout, close_env)
-
-    @abstractmethod
-    def shutdown(
-        self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True
-    ) -> None:
-        """Ends the collection and releases everything."""
 
     @contextmanager
     def _standing_still(self, *, at_rollout_end: bool = False) -> Iterator[None]:

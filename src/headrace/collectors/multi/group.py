@@ -22,7 +22,7 @@ from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.process import WorkerProcess, end_processes, thread_variables
 from headrace.collectors.handle.questions import ANSWER_SECONDS
 from headrace.collectors.handle.rows import ReplayRows, WorkerRows
-from headrace.collectors.loop.hooks import PostHook, PreHook
+from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
@@ -33,7 +33,7 @@ from headrace.collectors.ray.actors import RayActors
 from headrace.collectors.ray.options import RayOptions
 from headrace.collectors.ray.weights import WeightSender
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
-from headrace.collectors.surface.control import Call
+from headrace.collectors.surface.parts import Call
 from headrace.collectors.updates.shared import SharedWeights
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
@@ -240,9 +240,9 @@ class WorkerGroup:
                 handle.send_reset(Reset(envs=(chosen - first).tolist()))
             first += len(own)
 
-    def use_hooks(self, pre: PreHook | None, post: PostHook | None) -> None:
+    def use_hooks(self, hooks: CollectHooks) -> None:
         """Lets every worker use these hooks from its next rollout on."""
-        self._hooks = cloudpickle.dumps((pre, post))
+        self._hooks = cloudpickle.dumps((hooks.pre, hooks.post))
         for handle in self.handles:
             handle.send_hooks(self._hooks)
 

@@ -1,46 +1,25 @@
-"""Questions to a collector: attributes and calls of the environments, the policy and the replay."""
+"""Questions to the environments, the policy and the replay of a collector, and resets of its environments."""
 
-# Rules: collectors CQ1, CQ4 to CQ6
+# Rules: collectors CQ1, CQ2, CQ4 to CQ6
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
+
+import numpy as np
 
 from headrace.collectors.paths import follow_path
+from headrace.collectors.surface.parts import CollectorParts
 
-Call: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 
-
-class ControlSurface(ABC):
-    """Methods that ask the parts of a collector. Any thread may call them while another iterates."""
+class ControlSurface(CollectorParts):
+    """Methods that reach the parts of a collector. Any thread may call them while another iterates."""
 
     @property
-    @abstractmethod
     def replay_buffer(self) -> Any:
         """The replay that is written to, or None."""
-
-    @property
-    @abstractmethod
-    def _num_workers(self) -> int:
-        """The number of workers; 1 inline."""
-
-    @abstractmethod
-    def _check_usable(self) -> None:
-        """Raises if the collector was shut down, or belongs to another process."""
-
-    @abstractmethod
-    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
-        """Calls what a path names on the own collectors of the first workers (inline: on this one).
-
-        Args:
-            path: of a method.
-            calls: arguments and keyword arguments, one pair for each of these workers.
-
-        Returns:
-            One result for each of them.
-        """
+        return self._options.replay_buffer
 
     def getattr_env(self, name: str) -> Any:
         """Returns an attribute of the first environment (of the first worker), searched through its wrappers.
@@ -88,7 +67,7 @@ class ControlSurface(ABC):
             AttributeError, KeyError, IndexError: there is no such part.
             TypeError, DeadlineExceeded, WorkerDied, Closed: as `getattr_env`.
         """
-        return self._call_each("_part", [((path,), {})] * self._num_workers)
+        return self._call_each("_part", [((path,), {})] * self._layout.workers)
 
     def map_fn(
         self,
@@ -146,12 +125,45 @@ class ControlSurface(ABC):
             "worker_idx: this collector is not in a worker; batch.worker_idx tells the worker of a batch"
         )
 
+    def reset(self, reset_idx: Sequence[bool] | None = None) -> None:
+        """Resets all environments, or those that are true in `reset_idx`, before their next step.
+
+        A trajectory that is cut carries no flag: its last step is neither terminated nor truncated. The next step of
+        the environment begins a trajectory with a new id. An environment that waits because of
+        `reset_when_done=False` goes on.
+
+        Args:
+            reset_idx: one bool for each environment, worker after worker; None: all.
+
+        Raises:
+            ValueError: another number of entries; an environment that cannot be reset alone.
+            TypeError: entries that are not bools.
+            Closed: after `shutdown`.
+        """
+        self._check_usable()
+        if reset_idx is None:
+            self._reset_envs(None)
+            return
+        chosen, num_envs = np.asarray(reset_idx), self._layout.num_envs
+        if chosen.shape != (num_envs,):
+            raise ValueError(
+                f"reset_idx: expected {num_envs} bools, one for each environment, got shape {chosen.shape}"
+            )
+        if chosen.dtype != np.bool_:
+            raise TypeError(f"reset_idx: expected bools, got {chosen.dtype}")
+        if not self._layout.resets_by_mask and 0 < np.count_nonzero(chosen) < num_envs:
+            raise ValueError(
+                "reset_idx: this vector environment resets itself and cannot be reset by mask; reset all of it, or "
+                "give single environments, or one with autoreset disabled"
+            )
+        self._reset_envs(np.flatnonzero(chosen))
+
     def _first(self, path: str, *args: Any) -> Any:
         """Calls a method on the own collector of the first worker alone."""
         return self._call_each(path, [(args, {})])[0]
 
     def _one_each(self, name: str, given: Sequence[Any] | None, missing: Any) -> Sequence[Any]:
-        count = self._num_workers
+        count = self._layout.workers
         if given is None:
             return [missing] * count
         if len(given) != count:

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import logging
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.collectors.profiling.config import ACTIVITIES, ProfileConfig
+from headrace.collectors.profiling.config import ACTIVITIES, ProfileConfig, checked_workers
 from headrace.collectors.profiling.trace import Trace
-from headrace.collectors.surface.control import Call
+from headrace.collectors.surface.parts import CollectorParts
 
 _log = logging.getLogger(__name__)
 
 
-class ProfilingSurface(ABC):
+class ProfilingSurface(CollectorParts):
     """Methods that record where the time of rollouts goes, as Chrome traces."""
 
     # The profile that was asked for last.
@@ -25,25 +25,12 @@ class ProfilingSurface(ABC):
 
     @property
     @abstractmethod
-    def _num_workers(self) -> int:
-        """The number of workers; 1 inline."""
-
-    @abstractmethod
-    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
-        """See `ControlSurface`."""
-
-    @property
-    @abstractmethod
     def _has_begun(self) -> bool:
         """Whether iteration or `start()` has begun."""
 
-    @abstractmethod
-    def _profilable(self, workers: Sequence[int] | None) -> Sequence[int]:
-        """Returns the workers to profile.
-
-        Raises:
-            ValueError: a worker that does not exist.
-        """
+    def _profiled(self, workers: Sequence[int] | None) -> Sequence[int]:
+        """Returns the workers to profile; see `checked_workers`."""
+        return checked_workers(workers, self._layout.workers)
 
     @abstractmethod
     def _is_recorded(self, config: ProfileConfig) -> bool:
@@ -101,7 +88,7 @@ class ProfilingSurface(ABC):
         if self._has_begun:
             raise RuntimeError("enable_profile: expected a collector that has not begun to collect")
         config = ProfileConfig(
-            workers=self._profilable(workers),
+            workers=self._profiled(workers),
             num_rollouts=num_rollouts,
             warmup_rollouts=warmup_rollouts,
             save_path=save_path,
@@ -112,7 +99,7 @@ class ProfilingSurface(ABC):
             with_flops=with_flops,
             on_trace_ready=on_trace_ready,
         )
-        self._call_each("_begin_profile", [((config, idx), {}) for idx in range(self._num_workers)])
+        self._call_each("_begin_profile", [((config, idx), {}) for idx in range(self._layout.workers)])
         self._profile = config
 
     def disable_profile(self) -> None:
@@ -121,6 +108,6 @@ class ProfilingSurface(ABC):
             return
         self._profile = None
         try:
-            self._call_each("_end_profile", [((), {})] * self._num_workers)
+            self._call_each("_end_profile", [((), {})] * self._layout.workers)
         except Exception as error:  # A worker that is gone records nothing.
             _log.debug("disable_profile: %s", error)

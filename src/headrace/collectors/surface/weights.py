@@ -1,44 +1,23 @@
-"""New weights for the policy."""
+"""New weights for the policy, and their versions."""
 
-# Rules: collectors CW1 to CW10
+# Rules: collectors CW1 to CW10, CV3, CV4
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.collectors.surface.parts import CollectorParts
 from headrace.collectors.updates.models import POLICY, find_model
+from headrace.collectors.updates.numbering import PolicyVersion
 from headrace.collectors.updates.sources import Arguments
-from headrace.collectors.updates.updater import WeightUpdater
 from headrace.weights import WeightReceiver
 
 
-class WeightSurface:
-    """The public methods of weights.
+class WeightSurface(CollectorParts):
+    """The public methods of weights and versions."""
 
-    Attributes:
-        _updater: of the collector.
-    """
-
-    _updater: WeightUpdater
-
-    @abstractmethod
-    def _check_usable(self) -> None:
-        """Raises if the collector cannot be used: `Closed` after `shutdown`, RuntimeError in a forked process."""
-
-    @abstractmethod
-    def _check_workers(self) -> None:
-        """Raises `WorkerDied` if a worker is gone for good."""
-
-    @abstractmethod
-    def _follow_receivers(self) -> None:
-        """Looks for received weights from now on."""
-
-    @property
-    @abstractmethod
-    def policy(self) -> Any:
-        """The policy object of this process."""
+    # ---- weights ---------------------------------------------------------------------------------------------------
 
     def update_policy_weights_(
         self,
@@ -153,3 +132,47 @@ class WeightSurface:
             TypeError: a scheme without `init`.
         """
         self._updater.initialize_schemes(*args, **kwargs)
+
+    # ---- versions --------------------------------------------------------------------------------------------------
+
+    @property
+    def policy_version(self) -> int | str | None:
+        """The version of the newest weights; None without `track_policy_version`."""
+        self._home.check()
+        return self._versions.version
+
+    def get_policy_version(self) -> int | str | None:
+        """Returns the version of the newest weights; None without `track_policy_version`."""
+        return self.policy_version
+
+    def version_id(self, number: int) -> int | str:
+        """Returns the version that rows carry as `number`: the number, or with `track_policy_version="uuid"` its UUID.
+
+        Raises:
+            RuntimeError: without `track_policy_version`.
+            ValueError: a negative number, which random actions carry.
+        """
+        return self._tracked("version_id").version_id(number)
+
+    def increment_version(self) -> None:
+        """Takes the next number without new weights. Rows carry it from the next step on.
+
+        Raises:
+            RuntimeError: without `track_policy_version`.
+            Closed: after `shutdown`.
+        """
+        self._check_usable()
+        self._tracked("increment_version")
+        self._updater.renumber()
+
+    def _tracked(self, caller: str) -> PolicyVersion:
+        tracked = self._versions.tracked
+        if tracked is None:
+            raise RuntimeError(f"{caller}: expected a collector with track_policy_version=True")
+        return tracked
+
+    def _check_workers(self) -> None:
+        """Raises `WorkerDied` if a worker is gone for good; inline there is none."""
+
+    def _follow_receivers(self) -> None:
+        """Looks for received weights from now on; inline each step looks."""
