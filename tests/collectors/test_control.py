@@ -173,9 +173,9 @@ def test_a_worker_without_credit_answers(take):
     # CQ1: two rollouts wait, so the worker waits for credit.
     with hr.AsyncCollector(Wrapped, frames_per_batch=4) as collector:
         status = collector._group.status
-        collector._group.begin(running=False)
+        collector._group.collection.begin(running=False)
         with status.changed:
-            assert status.changed.wait_for(lambda: len(collector._group.collection._batches) == 2, 20)
+            assert status.changed.wait_for(lambda: len(collector._group.collection.batches) == 2, 20)
         assert collector.getattr_env("step_count") == 3
         assert [batch["t"][0, 0] for batch in take(collector, 3)] == [0, 4, 3]
 

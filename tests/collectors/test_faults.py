@@ -238,7 +238,7 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
     # CQ7.
     for raises in (True, False):
         collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5, restart_workers=False)
-        collector._group.begin(running=False)
+        collector._group.collection.begin(running=False)
         status = collector._group.status
         with status.changed:
             assert status.changed.wait_for(lambda status=status: status.workers[0].has_died, 20)

@@ -297,9 +297,9 @@ def test_a_fast_worker_starves_no_slow_one(take):
     with hr.MultiCollector(
         [lambda: CounterEnv(4), lambda: Waiting(12)], sync=False, frames_per_batch=4
     ) as collector:
-        collector._group.begin(running=False)
+        collector._group.collection.begin(running=False)
         with collector._group.status.changed:
-            waiting = collector._group.collection._batches
+            waiting = collector._group.collection.batches
             assert collector._group.status.changed.wait_for(lambda: len(waiting) == 4, 20)
         # Nobody reads: no fifth one is begun. The fast worker's two were complete first.
         assert all(worker.frames == 0 for worker in collector.statistics().workers)

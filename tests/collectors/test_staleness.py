@@ -203,7 +203,7 @@ def test_more_publications_than_batches_are_counted():
     ) as collector:
         collector.next(timeout=20)
         publish(collector, 1)
-        wait_until(collector, lambda: len(collector._group.collection._batches) == 2)
+        wait_until(collector, lambda: len(collector._group.collection.batches) == 2)
         for version in range(2, 5):
             publish(collector, version)
         assert (collector.next(timeout=20)["policy_version"] <= 2).all()
@@ -270,7 +270,7 @@ def test_a_state_keeps_the_order():
     with make() as collector:
         for _ in range(3):
             collector.next(timeout=20)
-        wait_until(collector, lambda: len(collector._group.collection._batches) == 3)
+        wait_until(collector, lambda: len(collector._group.collection.batches) == 3)
         state = collector.state_dict()
         expected = [collector.next(timeout=20) for _ in range(3)]
     with make() as collector:

@@ -249,7 +249,7 @@ def test_lag():
         # Two rollouts are begun at most before the first is handed out, the third then; none saw the fifth set.
         group = collector._group
         with group.status.changed:
-            assert group.status.changed.wait_for(lambda: len(group.collection._batches) == 2, 20)
+            assert group.status.changed.wait_for(lambda: len(group.collection.batches) == 2, 20)
         for number in range(5):
             collector.update_policy_weights_({"number": np.array(float(number))})
         collector.next(timeout=20)

@@ -193,12 +193,12 @@ class MultiCollector(CollectorBase):
                 raise RuntimeError(
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
-            self._group.begin(running=False)
+            self._group.collection.begin(running=False)
         if self._updater.receivers.have_news:
             self._updater.receive()
         if self._options.update_at_each_batch:
             self._updater.mirror()
-        batch = self._group.next(timeout)
+        batch = self._group.collection.batches.next(timeout)
         if batch is None:
             return None
         handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
@@ -215,7 +215,7 @@ class MultiCollector(CollectorBase):
         if self._started or self._group.status.is_iterating:
             raise RuntimeError("start: the collector was started already, or is being iterated")
         self._started = True
-        self._group.begin(running=True)
+        self._group.collection.begin(running=True)
 
     @contextmanager
     def pause(self) -> Iterator[None]:  # noqa: D102 - see the base

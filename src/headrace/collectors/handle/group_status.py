@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.failures import collector_home
@@ -122,6 +122,10 @@ class GroupStatus:
         """
         with self.changed:
             self.wait_held(there, timeout, describe, lambda: True)
+
+    def wait_for_none(self, late: Callable[[], Collection[object]], timeout: float, event: str) -> None:
+        """Waits as `wait` does, until no worker is late for an event; messages name those that are."""
+        self.wait(lambda: not late(), timeout, lambda: f"{', '.join(map(str, late()))} {event}")
 
     def wait_held(
         self,

@@ -13,7 +13,6 @@ import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.copy_threads import CopyThreads
 from headrace.collectors.handle.group_status import GroupStatus
@@ -23,7 +22,7 @@ from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.messages import Preempt, Proceed, Progress
 from headrace.collectors.multi.admission import Admission
-from headrace.collectors.multi.assembly import Assembly, RolloutAssembly, SynchronousAssembly
+from headrace.collectors.multi.assembly import Assembly
 from headrace.collectors.multi.finished import FinishedBatches
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.statistics import Tally
@@ -45,6 +44,7 @@ class Collection:
 
     Attributes:
         admission: lets workers begin rollouts.
+        batches: those that wait for the learner.
     """
 
     def __init__(
@@ -67,26 +67,17 @@ class Collection:
             self._grant,
         )
         self._threads = CopyThreads(options.copy_threads)
-        self._assembly = self._new_assembly()
-        self._batches = FinishedBatches(
-            status,
-            tally,
-            self._assembly,
-            self.admission,
-            self._describe_batch,
-            self._check_moves,
-            lambda worker_idx: handles[worker_idx].stands_still,
-            self._handed_out,
+        ready = [handle.ready for handle in handles]
+        self._assembly = Assembly(
+            options.sync,
+            [cloudpickle.loads(each.views) for each in ready],
+            ready[0].num_envs,
+            [each.steps for each in ready],
+            self._threads,
         )
-
-    def _new_assembly(self) -> Assembly:
-        ready = [handle.ready for handle in self._handles]
-        views = [cloudpickle.loads(each.views) for each in ready]
-        if self._is_synchronous:
-            return SynchronousAssembly(
-                views[0], ready[0].num_envs, [each.steps for each in ready], self._threads
-            )
-        return RolloutAssembly(views, ready[0].num_envs, self._threads)
+        self.batches = FinishedBatches(
+            status, tally, self._assembly, self.admission, handles, self._handed_out
+        )
 
     def _grant(self, worker_idx: int, *, at_random: bool) -> None:
         is_needed = self._is_synchronous and self._status.is_iterating
@@ -102,12 +93,6 @@ class Collection:
         """Whether the workers that have not finished the batch that was asked for are to stop soon."""
         return len(self._assembly.workers) >= self._enough_workers
 
-    def _check_moves(self) -> None:
-        """Raises if no environment would take a step."""
-        # Rules: collectors CR7
-        if all(handle.stands_still for handle in self._handles):
-            raise RuntimeError(ALL_WAIT)
-
     def begin(self, *, running: bool) -> None:
         """Begins to collect, freely into a replay or for iteration, unless it has begun."""
         with self._status.changed:
@@ -118,21 +103,6 @@ class Collection:
             # A loaded state may have brought rollouts already.
             under_way = [self.admission.under_way(handle.worker_idx) for handle in self._handles]
             self.admission.owe_all([max(0, _ROLLOUTS_AHEAD - count) for count in under_way])
-
-    def next(self, timeout: float | None) -> Batch | None:
-        """See `FinishedBatches.next`."""
-        return self._batches.next(timeout)
-
-    def _describe_batch(self) -> str:
-        """Describes a wait: its reason, and the event that can end it."""
-        names = ", ".join(str(handle) for handle in self._handles)
-        waiting = [text for handle in self._handles if (text := handle.describe_pending())]
-        if not waiting:
-            return f"a batch of {names}"
-        return (
-            f"a batch of {names}, which may begin no further rollout while items of earlier ones wait: "
-            f"{'; '.join(waiting)}. Sample from there in another thread, or raise the bound of the rate limiter"
-        )
 
     # ---- the workers' reports --------------------------------------------------------------------------------------
 
@@ -157,7 +127,7 @@ class Collection:
             with self._status.changed:  # A batch is handed out before a call tells that none will follow.
                 handle.note_progress(progress)
                 if finished is not None:
-                    self._batches.add(finished)
+                    self.batches.add(finished)
 
     def _preempt(self) -> None:
         for handle in self._handles:
@@ -207,20 +177,17 @@ class Collection:
         """
         # Rules: collectors CQ3
         with self.admission.suspended():
-            self._status.wait(lambda: not self._busy(), timeout, self._describe_busy)
+            self._status.wait_for_none(self._busy, timeout, "to finish a rollout")
             yield
 
-    def _busy(self) -> list[str]:
-        waiting = self._batches.rollouts
+    def _busy(self) -> list[WorkerHandle]:
+        waiting = self.batches.rollouts
         return [
-            str(handle)
+            handle
             for handle in self._handles
             if not handle.stands_still
             and self.admission.under_way(handle.worker_idx) != waiting.count(handle.worker_idx)
         ]
-
-    def _describe_busy(self) -> str:
-        return f"{', '.join(self._busy())} to finish a rollout"
 
     @property
     def makers(self) -> Sequence[BatchMaker]:
@@ -231,11 +198,11 @@ class Collection:
         """Returns the batches that wait, and everything that later ones depend on in this process."""
         with self._status.changed:
             # A batch that is being handed out is counted before the state is taken.
-            self._status.wait_held(lambda: not self._batches.hands_out, None, lambda: "a batch", lambda: True)
+            self._status.wait_held(lambda: not self.batches.hands_out, None, lambda: "a batch", lambda: True)
             return {
                 "tally": self._tally.state_dict(),
                 "begun": self.admission.begun,
-                "waiting": self._batches.state_dict(),
+                "waiting": self.batches.state_dict(),
                 "lanes": [maker.state_dict() for maker in self._assembly.makers],
             }
 
@@ -251,10 +218,10 @@ class Collection:
         with self._status.changed:
             for maker, own, opened in zip(makers, state["lanes"], lanes, strict=True):
                 maker.load_state_dict(own, opened)
-            self._batches.load_state_dict(state["waiting"], makers)
+            self.batches.load_state_dict(state["waiting"], makers)
             self._tally.load_state_dict(state["tally"])
             self._counts = [StepCounts() for _ in self._handles]
-            waiting = self._batches.rollouts
+            waiting = self.batches.rollouts
             ahead = _ROLLOUTS_AHEAD if self._status.is_iterating and not self._is_synchronous else 0
             owed = [max(0, ahead - waiting.count(handle.worker_idx)) for handle in self._handles]
             self.admission.load(state["begun"], waiting, owed)
@@ -262,9 +229,5 @@ class Collection:
 
     def discard(self) -> None:
         """Drops the complete rollouts, and counts their frames as discarded. No worker may report any more."""
-        self._batches.discard()
+        self.batches.discard()
         self._threads.close()
-
-    def forget(self) -> None:
-        """In a forked child: drops the batches, which are the parent's."""
-        self._batches.forget()

@@ -12,7 +12,9 @@ from typing import Any
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.handle.group_status import GroupStatus
+from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly, Finished
 from headrace.collectors.statistics import Tally
@@ -26,10 +28,11 @@ class FinishedBatches:
         tally: counts what is handed out.
         assembly: makes the batches.
         admission: tells workers to begin rollouts.
-        describe: names, in messages, what a wait for a batch waits for.
-        check: raises where no further batch can come.
-        stands_still: returns whether every environment of a worker waits for a reset.
-        handed_out: called after each, with the workers that collected it.
+        handles: of the workers.
+        handed_out: called after each batch, with the workers that collected it.
+
+    Attributes:
+        hands_out: whether a thread is about to hand out a batch: one at a time, so that batches are counted in order.
     """
 
     def __init__(
@@ -38,29 +41,19 @@ class FinishedBatches:
         tally: Tally,
         assembly: Assembly,
         admission: Admission,
-        describe: Callable[[], str],
-        check: Callable[[], None],
-        stands_still: Callable[[int], bool],
+        handles: Sequence[WorkerHandle],
         handed_out: Callable[[list[int]], None],
     ) -> None:
         self._status = status
         self._tally = tally
         self._assembly = assembly
         self._admission = admission
-        self._describe = describe
-        self._check = check
-        self._stands_still = stands_still
+        self._handles = handles
         self._handed_out = handed_out
         self._waiting: deque[Finished] = deque()
-        # Whether a thread is about to hand out a batch: one at a time, because episodes are numbered in their order.
-        self._hands_out = False
+        self.hands_out = False
         # Whether the workers have begun a batch because it was asked for.
         self._is_asked = False
-
-    @property
-    def hands_out(self) -> bool:
-        """Whether a thread is about to hand out a batch."""
-        return self._hands_out
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -89,36 +82,49 @@ class FinishedBatches:
                 assert place is not None
                 finished = self._waiting[place]
                 del self._waiting[place]
-                self._hands_out = True
+                self.hands_out = True
             return self._hand_out(finished)
         finally:
             if finished is not None:
                 with status.changed:
-                    self._hands_out = False
+                    self.hands_out = False
                     status.changed.notify_all()
 
     def _can_hand_out(self) -> bool:
         """Returns whether a batch can be handed out, or none will follow; else begins one if workers wait for that."""
-        if self._hands_out:
+        if self.hands_out:
             return False
         if self._tally.is_complete() or self._place() is not None:
             return True
-        if not self._is_asked:
-            self._check()
-        if not self._is_asked and not self._status.failed and self._assembly.begin():
+        if self._is_asked:
+            return False
+        if all(handle.stands_still for handle in self._handles):
+            raise RuntimeError(ALL_WAIT)  # Rules: collectors CR7
+        if not self._status.failed and self._assembly.begin():
             self._is_asked = True
             self._admission.owe_batch()
         return False
+
+    def _describe(self) -> str:
+        """Describes a wait: its reason, and the event that can end it."""
+        names = ", ".join(map(str, self._handles))
+        waiting = [text for handle in self._handles if (text := handle.describe_pending())]
+        if not waiting:
+            return f"a batch of {names}"
+        return (
+            f"a batch of {names}, which may begin no further rollout while items of earlier ones wait: "
+            f"{'; '.join(waiting)}. Sample from there in another thread, or raise the bound of the rate limiter"
+        )
 
     def _place(self) -> int | None:
         """Returns the place of the batch to hand out. After a failure those of the failed workers are the last ones."""
         failed, order = self._status.failed, self._admission.order
         if failed or order is None:
-            return self._place_of(failed or range(len(self._status.workers)))
+            return self._place_of(failed or range(len(self._handles)))
         for worker_idx in order:
             place = self._place_of([worker_idx])
             # A worker that stands still has not taken the first step of its next rollout.
-            if place is not None or not self._stands_still(worker_idx):
+            if place is not None or not self._handles[worker_idx].stands_still:
                 return place
         return None
 
@@ -131,7 +137,7 @@ class FinishedBatches:
 
     def _must_raise(self) -> bool:
         may_come = self._is_asked and self._status.failed.issubset(self._assembly.workers)
-        return not self._hands_out and not may_come
+        return not self.hands_out and not may_come
 
     def _hand_out(self, finished: Finished) -> Batch:
         """Counts a batch. Where Ctrl-C ends the call, the next one hands the batch out."""

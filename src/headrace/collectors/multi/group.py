@@ -15,7 +15,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from headrace.collectors.batches.batch import Batch
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
@@ -110,7 +109,11 @@ class WorkerGroup:
             self.handles.append(handle)
         for handle in self.handles:
             self._start(handle)
-        self.status.wait(lambda: not self._late(), self._options.start_timeout, self._describe_late)
+        self.status.wait_for_none(
+            lambda: [handle for handle in self.handles if handle.peer.ready is None],
+            self._options.start_timeout,
+            "to be ready",
+        )
         self._first = self.handles[0].ready
         self._collection = Collection(self._options, self.status, self.handles, self.tally)
         for handle in self.handles:
@@ -146,12 +149,6 @@ class WorkerGroup:
         handle.lose_rows()
         self.collection.lose(handle.worker_idx)
 
-    def _late(self) -> list[str]:
-        return [str(handle) for handle in self.handles if handle.peer.ready is None]
-
-    def _describe_late(self) -> str:
-        return f"{', '.join(self._late())} to be ready"
-
     def _new_rows(self, handle: WorkerHandle) -> WorkerRows:
         if self._replay is None:
             return WorkerRows(handle.ready, handle.send)
@@ -181,14 +178,6 @@ class WorkerGroup:
         if progress.closes_rollout:
             self._restarts.delivered(handle.worker_idx)
         self.collection.take_progress(handle, progress, rows)
-
-    def begin(self, *, running: bool) -> None:
-        """See `Collection.begin`."""
-        self.collection.begin(running=running)
-
-    def next(self, timeout: float | None) -> Batch | None:
-        """See `FinishedBatches.next`."""
-        return self.collection.next(timeout)
 
     def send_to_all(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Sends a message to every worker that is there."""
@@ -277,9 +266,9 @@ class WorkerGroup:
         number = self.status.pause_wanted
         return number is not None and not self._stepping(number)
 
-    def _stepping(self, number: int) -> list[str]:
+    def _stepping(self, number: int) -> list[WorkerHandle]:
         return [
-            str(handle)
+            handle
             for handle in self.handles
             if handle.status.delays_pause
             or (handle.peer.paused_at != number and not handle.status.is_restarting)
@@ -291,13 +280,8 @@ class WorkerGroup:
         with self.status.changed:
             self.status.pause_wanted = number
         self.send_to_all(Pause(number=number))
-        self.status.wait(
-            lambda: not self._stepping(number),
-            timeout,
-            lambda: (
-                f"{', '.join(self._stepping(number))} to pause; a step of its environment or policy takes long"
-            ),
-        )
+        event = "to pause; a step of its environment or policy takes long"
+        self.status.wait_for_none(lambda: self._stepping(number), timeout, event)
 
     def resume(self) -> None:
         """Lets the workers go on. In a forked child, which may leave `pause` too, it does nothing."""
@@ -403,21 +387,15 @@ class WorkerGroup:
         for handle in self.handles:
             handle.disown()
         if self._collection is not None:
-            self._collection.forget()
+            self._collection.batches.forget()
 
 
 def _pickled(tasks: Sequence[Task]) -> list[bytes]:
     """Returns the pickles of tasks; equal ones, with a policy that may be large, are pickled once."""
-    known: list[tuple[Task, bytes]] = []
-
-    def pickled(task: Task) -> bytes:
-        for other, found in known:
-            if all(getattr(task, field.name) is getattr(other, field.name) for field in fields(Task)):
-                return found
-        known.append((task, cloudpickle.dumps(task)))
-        return known[-1][1]
-
-    return [pickled(task) for task in tasks]
+    names = [field.name for field in fields(Task)]
+    parts = [tuple(id(getattr(task, name)) for name in names) for task in tasks]
+    pickles = {part: cloudpickle.dumps(task) for part, task in dict(zip(parts, tasks, strict=True)).items()}
+    return [pickles[part] for part in parts]
 
 
 def _check_equal(first: Ready, other: Ready, name: str) -> None:
