@@ -275,7 +275,7 @@ def test_no_room_for_the_final_rows(replay, leave, caplog):
         replay_buffer=replay,
         items=[hr.ItemRule("t", 1, lookahead=1)],
     )
-    (block,) = collector._output._blocks
+    (block,) = collector._rollouts.output._blocks
     cut, full = block.cut, [True]
 
     def refuse(is_open, following):

@@ -105,7 +105,7 @@ def test_a_full_replay_can_be_paused_and_shut_down(make_replay):
             with collector.pause():
                 frames = collector.statistics().frames
                 assert len(replay.table("t")) >= frames - 2
-                full = collector._output.room() == 0
+                full = collector._rollouts.output.room() == 0
             if full:
                 break
         assert collector.getattr_env("closed") == 0
@@ -220,7 +220,7 @@ def test_a_step_that_takes_long(make_replay, monkeypatch):
                 assert go_on.wait(20)
             return super().step(action)
 
-    monkeypatch.setattr("headrace.collectors.inline.free_running._STAND_SECONDS", 0.05)
+    monkeypatch.setattr("headrace.collectors.collector._STAND_SECONDS", 0.05)
     replay = make_replay(SIGNATURE, queue())
     with hr.Collector(
         lambda: Slow(5), frames_per_batch=20, total_frames=100, replay_buffer=replay
@@ -233,6 +233,43 @@ def test_a_step_that_takes_long(make_replay, monkeypatch):
             collector.shutdown(timeout=0.05)
         go_on.set()
     assert len(replay.table("t")) >= 3
+
+
+def test_weights_are_never_replaced_during_a_forward_pass(make_replay):
+    # CW3: the call returns meanwhile, and the weights act from the next step on.
+    class Policy:
+        def __init__(self):
+            self.weights = {"w": np.zeros(2)}
+            self.is_called, self.may_return = threading.Event(), threading.Event()
+            self.seen = []
+
+        def state_dict(self):
+            return self.weights
+
+        def load_state_dict(self, weights):
+            self.weights = weights
+
+        def __call__(self, observation):
+            before = float(self.weights["w"][0])
+            self.is_called.set()
+            assert self.may_return.wait(20)
+            self.seen.append((before, float(self.weights["w"][0])))
+            return np.zeros(len(observation), int)
+
+    policy = Policy()
+    replay = make_replay(SIGNATURE, queue())
+    with hr.Collector(
+        lambda: CounterEnv(5), policy, frames_per_batch=4, total_frames=4, replay_buffer=replay
+    ) as collector:
+        collector.start()
+        assert policy.is_called.wait(20)
+        collector.update_policy_weights_({"w": np.ones(2)})
+        assert policy.weights["w"][0] == 0
+        policy.may_return.set()
+        wait_for(collector._run, lambda: collector._run.has_ended)
+    # The first call only shows which columns the policy adds.
+    assert policy.seen[0] == (0, 0)
+    assert set(policy.seen[1:]) == {(1, 1)}
 
 
 @pytest.mark.filterwarnings("ignore:a Collector was not shut down:ResourceWarning")

@@ -84,7 +84,7 @@ def test_inline_a_rollout_that_is_half_written_makes_no_item_without_its_next_ob
 ):
     replay = make_replay(SIGNATURE, capacity=80)  # A page has 2 rows.
     with hr.Collector(lambda: CounterEnv(50), frames_per_batch=10, replay_buffer=replay) as collector:
-        (block,) = collector._output._blocks
+        (block,) = collector._rollouts.output._blocks
         write, calls = block.write, []
 
         def interrupted(*arguments):

@@ -4,59 +4,41 @@ from __future__ import annotations
 
 import logging
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Unpack
-
-import numpy as np
 
 from headrace.checks import check_timeout
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
-from headrace.collectors.batches.batch_maker import BatchMaker
-from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.handing_out import HandOut
-from headrace.collectors.batches.stored_columns import StoredColumns
-from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.devices import Storing
 from headrace.collectors.failures import collector_home
-from headrace.collectors.inline.free_running import FreeRunning
-from headrace.collectors.inline.replay_output import ReplayOutput
-from headrace.collectors.loop.collecting import CollectingLoop
-from headrace.collectors.loop.columns import warn_not_stored
-from headrace.collectors.loop.hooks import CollectHooks
-from headrace.collectors.loop.local_rows import LocalRows
+from headrace.collectors.inline.free_run import FreeRun
+from headrace.collectors.inline.rollouts import InlineRollouts
 from headrace.collectors.loop.parts import LoopParts
-from headrace.collectors.loop.recording import Columns
-from headrace.collectors.loop.step_counts import StepCounts
-from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.options import (
     CollectorArguments,
     CollectorOptions,
     shows_arguments,
-    warn_of_rounding,
 )
 from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
-from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.parts import Call, Layout
-from headrace.collectors.updates.inline import InlineWeights
 from headrace.collectors.updates.numbering import Versions
-from headrace.collectors.updates.sources import own_model
-from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
 from headrace.errors import Closed, DeadlineExceeded, StoreFull
-from headrace.replay.public import core_of
 
 _log = logging.getLogger(__name__)
 
+_STAND_SECONDS = 30.0
+_STOP_SECONDS = 10.0
 
-class Collector(LoopParts, FreeRunning, CollectorBase):
+
+class Collector(LoopParts, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -122,63 +104,24 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         self._options = CollectorOptions.of(
             type(self).__name__, CollectorArguments, create_env_fn=create_env_fn, policy=policy, **arguments
         )
+        options = self._options
         self._home = collector_home()
         self._closed = False
+        self._run: FreeRun | None = None
+        self._has_iterated = False
         self._turns, self._is_collecting = threading.RLock(), False
-        self._tally = Tally(self._options.total_frames)
-        self._versions = Versions(self._options.track_policy_version, self._tally)
-        # The parts do not refer to the collector, which is garbage as soon as its user forgets it.
-        self._loop = CollectingLoop(self._options.task(), _weakly(self._take_weights))
-        stepper = self._loop.stepper
+        self._tally = Tally(options.total_frames)
+        self._versions = Versions(options.track_policy_version, self._tally)
+        postproc = options.postproc if options.replay_buffer is None else None
+        self._hand_out = HandOut(options.split_trajs, postproc, Storing(options.devices()))
+        self._rollouts = rollouts = InlineRollouts(options, self._versions, self._tally)
+        self._loop, self._updater, self._hooks = rollouts.loop, rollouts.updater, rollouts.hooks
+        stepper, num_envs = self._loop.stepper, self._loop.stepper.num_envs
         self._layout = Layout(
-            1,
-            stepper.num_envs,
-            self._loop.steps * stepper.num_envs,
-            stepper.autoreset,
-            stepper.resets_by_mask,
-        )
-        try:
-            self._weights = InlineWeights(self._loop.policy, self._options.model_ids, self._loop.times)
-            self._updater = WeightUpdater(
-                self._weights, self._versions, self._options.schemes, partial(own_model, self._options.policy)
-            )
-            warn_of_rounding(
-                self._options.frames_per_batch, self._layout.batch_frames, self._layout.num_envs, stacklevel=2
-            )
-            self._prepare()
-        except BaseException:
-            self._loop.abandon()
-            raise
-
-    def _prepare(self) -> None:
-        options, num_envs = self._options, self._loop.stepper.num_envs
-        self._numbering = EpisodeNumbering(num_envs)
-        self._views = ViewColumns(self._loop.views, num_envs)
-        self._maker = BatchMaker(num_envs, self._numbering, self._views)
-        # None: no rollout was begun since the last failure.
-        self._rows: LocalRows | None = None
-        self._must_reset = True
-        # Steps of the rollout under way that are left; 0: none is under way.
-        self._left = 0
-        self._idle_since: float | None = None
-        self._seeds: list[int] | None = None
-        # bool[n], environments to be reset before the next rollout.
-        self._to_reset = np.zeros(num_envs, np.bool_)
-        self._hooks = CollectHooks()
-        writes = options.replay_buffer is not None
-        self._hand_out = HandOut(
-            options.split_trajs, None if writes else options.postproc, Storing(options.devices())
+            1, num_envs, self._loop.steps * num_envs, stepper.autoreset, stepper.resets_by_mask
         )
         if options.seed is not None:
             self.set_seed(options.seed)
-        self._output: ReplayOutput | None = None
-        self._stored: StoredColumns | None = None
-        if writes and options.postproc is not None:
-            self._stored = StoredColumns(options.postproc, self._loop.views)
-        if writes:
-            self._output = ReplayOutput(
-                core_of(options.replay_buffer), num_envs, self._loop.observed, options.rules()
-            )
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -199,8 +142,16 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         seconds = check_timeout(timeout)
         until = None if seconds is None else SYSTEM_CLOCK.monotonic() + seconds
         with self._between_batches(seconds):
-            self._check_iterates()
-            return self._next(until)
+            if self._run is not None:
+                raise RuntimeError(
+                    "next: expected a collector that was not started; start() fills the replay by itself"
+                )
+            self._has_iterated = True
+            batch = self._rollouts.next(until)
+            if batch is None:
+                return None
+            handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
+            return handed_out
 
     @contextmanager
     def _between_batches(self, timeout: float | None = None) -> Iterator[None]:
@@ -234,207 +185,70 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         finally:
             self._turns.release()
 
-    def _next(self, until: float | None) -> Batch | None:
-        if self._tally.is_complete():
-            self._end_trajectories()
-            return None
-        if self._idle_since is not None:
-            self._loop.times.note("wait", self._idle_since)
-            self._idle_since = None
-        with self._weights.collecting():
-            rows = self._rollout()
-            self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
-            try:
-                is_complete = self._step_until(until)
-                if is_complete:
-                    batch, counts = self._complete(rows)
-                    self._tally.add(counts, 1)
-                    self._left = 0
-            except BaseException:
-                self._drop_rollout()
-                raise
-        self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
-        if not is_complete:
-            self._idle_since = self._loop.times.clock()
-            raise DeadlineExceeded(
-                f"next: {self._left} of {self._loop.steps} steps of the rollout are left; the next call goes on with it"
-            )
-        if self._tally.is_complete():
-            with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
-                self._end_trajectories()
-        self._idle_since = self._loop.times.clock()
-        handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
-        return handed_out
-
-    def _rollout(self) -> LocalRows:
-        """Returns where the rows of the rollout under way are; begins one if there is none, or all are to be reset."""
-        if self._must_reset:
-            self._drop_rollout()
-        if self._left and self._rows is not None:
-            return self._rows
-        rows = self._begin_rollout()
-        self._left = self._loop.steps
-        return rows
-
-    def _drop_rollout(self) -> None:
-        """Discards the rollout under way, if there is one."""
-        if self._left:
-            self._left = 0
-            self._tally.frames_discarded += self._loop.frames
-
-    def _step_until(self, until: float | None) -> bool:
-        """Takes the steps of the rollout under way, but only one after this time; returns whether they are complete."""
-        for left in range(self._left - 1, -1, -1):
-            self._loop.step()
-            if until is not None and left and SYSTEM_CLOCK.monotonic() >= until:
-                self._left = left
-                return False
-        return True
-
-    def _complete(self, rows: LocalRows) -> tuple[Batch, StepCounts]:
-        """Writes the last steps of a rollout into the replay; returns its batch, and counts of these steps."""
-        loop = self._loop
-        is_open = loop.writer.is_open
-        commit, counts = loop.report()
-        begin = loop.times.clock()
-        batch = rows.finish(commit)
-        loop.times.note("write", begin)
-        self._hooks.after(batch)
-        if self._output is not None:
-            begin = loop.times.clock()
-            steps = rows.steps_of(commit, loop.steps - commit.steps)
-            following: Columns = {name: row.copy() for name, row in loop.row.items()}
-            if self._stored is not None:
-                batch, steps, following = self._stored.of(batch, steps, following)
-            self._output.write(steps, is_open, following)
-            loop.times.note("write", begin)
-        loop.end()
-        self._tally.add_seconds(loop.times.take())
-        return batch, counts
-
     def _check_usable(self) -> None:
         self._home.check()
         if self._closed:
             raise Closed("the collector is shut down")
         self._raise_failure()
 
-    def _end_trajectories(self) -> None:
-        """Stores the final rows of the open trajectories, as no step will follow."""
-        if self._output is not None:
-            self._output.cut()
+    # ---- free running ----------------------------------------------------------------------------------------------
 
-    def _begin_rollout(self) -> LocalRows:
-        loop = self._loop
+    def start(self) -> None:  # noqa: D102 - see the base
+        self._check_usable()
+        if self._rollouts.output is None:
+            raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
+        if self._run is not None or self._has_iterated:
+            raise RuntimeError("start: the collector was started already, or is being iterated")
+        self._run = FreeRun(self._rollouts)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:  # noqa: D102 - see the base
+        self._check_usable()
+        run = self._run
+        if run is None or run.has_ended or run.is_paused:
+            raise RuntimeError("pause: expected a collector that runs freely and is not paused")
+        run.is_paused = True
         try:
-            self._hooks.before()
-        except BaseException:
-            self._must_reset = True
-            raise
-        self._reset_as_asked()
-        try:
-            at_random = loop.frames_begun < self._options.random_frames
-            has_learned = not at_random and loop.learn_columns()
-            if has_learned and loop.not_stored:
-                warn_not_stored(loop.not_stored, stacklevel=4)
-            if has_learned or self._rows is None:
-                self._rows = LocalRows(loop, self._maker, self._rows)
-        except BaseException:
-            self._must_reset = True
-            raise
-        loop.begin(at_random=at_random)
-        return self._rows
+            with run.hold(_STAND_SECONDS):
+                self._check_usable()
+                yield
+        finally:
+            run.is_paused = False
 
-    def _reset_as_asked(self) -> None:
-        """Resets the environments that are to be reset before the next rollout."""
-        loop = self._loop
-        if self._must_reset:
-            self._restart()
-        elif loop.must_reset or self._to_reset.all():
-            self._begin_anew(None)
-        elif self._to_reset.any():
-            self._begin_anew(np.flatnonzero(self._to_reset))
-        elif loop.all_wait:
-            raise RuntimeError(ALL_WAIT)
+    @contextmanager
+    def _standing_still(self, *, at_rollout_end: bool = False) -> Iterator[None]:
+        """Keeps a run between two steps for the time of a `with` block. Within a step of the run it does nothing."""
+        run = self._run
+        if run is None or run.has_ended or run.is_current_thread:
+            yield
+            return
+        with run.hold(_STAND_SECONDS, at_rollout_end=at_rollout_end):
+            yield
 
-    def _restart(self) -> None:
-        """Resets all environments: at the start, after a failure and after `set_seed`."""
-        # Rules: collectors CX1
-        self._rows = None
-        if self._output is not None:
-            self._output.cut()
-        self._to_reset[:] = False
-        self._loop.restart(self._seeds)
-        self._must_reset, self._seeds = False, None
-
-    def _begin_anew(self, envs: Indices | None) -> None:
-        """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
-        # Rules: collectors CR6, CQ2
-        loop, rows = self._loop, self._rows
-        if self._output is not None:
-            self._output.cut(envs)
-        self._must_reset = True  # Until all are reset.
-        self._to_reset[:] = False  # Another thread may ask for the next reset meanwhile.
-        if rows is None:  # A state was loaded.
-            self._numbering.end(envs)
-        loop.cut(envs)
-        if rows is not None and loop.writer.has_news:
-            rows.cut(loop.report()[0])
-        loop.reset(None, envs)
-        self._must_reset = False
+    def _raise_failure(self) -> None:
+        """Raises the failure of a run once; afterwards the collector can be used again."""
+        run = self._run
+        if run is not None and run.failure is not None and not run.is_current_thread:
+            self._run = None
+            run.finalizer.detach()
+            raise run.failure
 
     def _reset_envs(self, envs: Indices | None) -> None:
-        self._to_reset[slice(None) if envs is None else envs] = True
+        self._rollouts.reset(envs)
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:  # noqa: D102 - see the base
         with self._between_batches():
-            if self._must_reset:
-                self._drop_rollout()
-                self._restart()
-            if self._left:
-                raise RuntimeError(
-                    "state_dict: next(timeout) has left a rollout that is not complete; call next() first"
-                )
-            return {
-                "loop": self._loop.state_dict(),
-                "numbering": self._numbering.state_dict(),
-                "views": self._views.state_dict(),
-                "tally": self._tally.state_dict(),
-                "versions": self._updater.state(),
-                "to_reset": self._to_reset.copy(),
-                "weights": saved_weights(self.policy),
-            }
+            return self._rollouts.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base
         with self._between_batches():
             if self._run is not None:
                 raise RuntimeError("load_state_dict: expected a collector that was not started")
-            check_parts(state, ("loop", "numbering", "views", "tally", "versions", "to_reset", "weights"))
-            loop = state["loop"]
-            check_num_envs(loop, self._loop.stepper.num_envs)
-            check_weights(self.policy, state["weights"])
-            self._drop_rollout()
-            self._must_reset = True  # Until all is restored: Ctrl-C may come anywhere.
-            self._rows = None
-            if self._output is not None:
-                self._output.cut()
-            load_weights(self.policy, state["weights"])
-            continues = self._loop.load_state_dict(loop)
-            self._numbering.load_state_dict(state["numbering"], loop["is_open"] & continues)
-            self._views.load_state_dict(state["views"])
-            self._tally.load_state_dict(state["tally"])
-            self._updater.load_state(state["versions"])
-            self._to_reset[:] = state["to_reset"]
-            self._seeds, self._must_reset = None, not continues
+            self._rollouts.load_state_dict(state)
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
-
-    def _take_weights(self) -> int:
-        """Takes over new weights before a step; returns the number of those that act."""
-        if self._updater.receivers.have_news:
-            self._updater.receive()
-        return self._weights.take_over()
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seeds environment k with `seed + k`, or all with `seed`. The next batch begins with a reset of all.
@@ -444,9 +258,9 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         """
         # Rules: collectors CS1, CS2
         self._home.check()
-        self._seeds = environment_seeds(seed, self._loop.stepper.num_envs, static_seed=static_seed)
-        self._must_reset = True
-        return self._seeds[-1]
+        seeds = environment_seeds(seed, self._layout.num_envs, static_seed=static_seed)
+        self._rollouts.seed(seeds)
+        return seeds[-1]
 
     # ---- about -----------------------------------------------------------------------------------------------------
 
@@ -495,13 +309,13 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         """
         if self._closed or self._home.is_elsewhere:
             return
-        self._end_run(timeout)
+        self._end_run(_STOP_SECONDS if timeout is None else timeout)
         self._closed = True
-        self._drop_rollout()
+        self._rollouts.drop()
         self._loop.end_profile()
         try:
-            if self._output is not None:
-                self._output.close()
+            if self._rollouts.output is not None:
+                self._rollouts.output.close()
         except StoreFull as error:
             if raise_on_error:
                 raise
@@ -511,19 +325,24 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
                 self._loop.stepper.close()
         if raise_on_error:
             self._raise_failure()
-        self._failure = None  # It was logged when it came.
+
+    def _end_run(self, timeout: float) -> None:
+        """Ends a run, with all its steps in the replay.
+
+        Raises:
+            DeadlineExceeded: a step did not end in time.
+            RuntimeError: called by the policy or an environment.
+        """
+        run, output = self._run, self._rollouts.output
+        if run is None or output is None:
+            return
+        if run.is_current_thread:
+            raise RuntimeError(
+                "shutdown: called by the policy, an environment or a hook, in the middle of a step"
+            )
+        run.stop(timeout)
+        run.finalizer.detach()
+        output.is_running = False
 
     def __repr__(self) -> str:
         return f"<Collector of {self._loop.stepper.num_envs} environments, {self._tally.frames} frames>"
-
-
-def _weakly(method: Callable[[], int]) -> Callable[[], int]:
-    """Returns a function that calls a bound method, and does not keep its object alive."""
-    weak = weakref.WeakMethod(method)
-
-    def call() -> int:
-        bound = weak()
-        assert bound is not None
-        return bound()
-
-    return call

@@ -4,15 +4,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Literal, Protocol, TypeAlias
+from contextlib import contextmanager, suppress
+from typing import Literal, TypeAlias
 
 from headrace.clock import SYSTEM_CLOCK
-from headrace.collectors.loop.local_rows import LocalRows
+from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.inline.rollouts import InlineRollouts
+from headrace.collectors.updates.inline import InlineWeights
+from headrace.envs.protocol import VectorStepper
+from headrace.errors import StoreFull
 from headrace.waits import Wait
+
+_log = logging.getLogger(__name__)
 
 # Until a full replay is looked at again.
 _LOOK_SECONDS = 0.05
@@ -20,22 +28,13 @@ _LOOK_SECONDS = 0.05
 Outcome: TypeAlias = Literal["stepped", "stands", "full", "ended"]
 
 
-class Runner(Protocol):
-    """The collector that runs freely."""
-
-    def _advance(self) -> Outcome:
-        """Takes a step, or returns why it takes none."""
-        ...
-
-    def _note_failure(self, error: BaseException) -> None:
-        """Takes in the exception that ends the run."""
-        ...
-
-
 class FreeRun:
     """One run: its thread, and the rollout under way.
 
-    The thread refers to the collector only while it takes a step, so a collector that nobody uses becomes garbage.
+    The thread refers to the rollouts only while it takes a step, so those of a forgotten collector become garbage.
+
+    Args:
+        rollouts: with a replay.
 
     Attributes:
         is_asked: whether the thread is asked to stand still or to stop; read before each step.
@@ -43,27 +42,29 @@ class FreeRun:
         waits_for_rollout: whether it is asked to stand still at the end of a rollout.
         is_paused: whether a `pause` is under way.
         has_ended: whether the thread takes no further step.
-        rows: of the rollout under way; None between two rollouts.
-        left: number of steps that the rollout still takes.
-        unwritten: number of its steps that are not in the replay yet.
-        room: number of steps that fit into the replay since the last write.
-        written_frames: real transitions of the rollout that are in the replay.
+        failure: the exception that ended it; None: it runs, or was stopped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rollouts: InlineRollouts) -> None:
         self._changed = threading.Condition()
         self._holders = self._rollout_holders = 0
         self._stands = False
         self.is_asked = self.stops = self.waits_for_rollout = self.is_paused = self.has_ended = False
-        self.rows: LocalRows | None = None
-        self._thread: threading.Thread | None = None
-        self.left = self.unwritten = self.room = self.written_frames = 0
-
-    def begin(self, runner: Runner) -> None:
-        """Starts the thread."""
+        self.failure: BaseException | None = None
+        # Of the steps of the rollout under way, those that are not in the replay yet, and those that fit into it since the last write.
+        self._unwritten = self._room = 0
+        # Real transitions of the rollout that are in the replay.
+        self._written_frames = 0
         self._thread = threading.Thread(
-            target=self._main, args=(weakref.ref(runner),), daemon=True, name="headrace-collector"
+            target=self._main,
+            args=(weakref.ref(rollouts), rollouts.weights),
+            daemon=True,
+            name="headrace-collector",
         )
+        output = rollouts.output
+        assert output is not None
+        output.is_running = True
+        self.finalizer = weakref.finalize(rollouts, _forgotten, self, output, rollouts.loop.stepper)
         self._thread.start()
 
     @property
@@ -73,9 +74,13 @@ class FreeRun:
 
     # ---- the thread ------------------------------------------------------------------------------------------------
 
-    def _main(self, runner: Callable[[], Runner | None]) -> None:
+    def _main(self, find: Callable[[], InlineRollouts | None], weights: InlineWeights) -> None:
+        outcome: Outcome = "stepped"
         try:
-            while (outcome := self._advance(runner)) != "ended":
+            while outcome != "ended":
+                with weights.collecting():
+                    while (outcome := self._turn(find())) == "stepped":
+                        pass
                 if outcome == "stands":
                     self._stand()
                 elif outcome == "full":
@@ -85,16 +90,74 @@ class FreeRun:
                 self.has_ended = True
                 self._changed.notify_all()
 
-    @staticmethod
-    def _advance(runner: Callable[[], Runner | None]) -> Outcome:
-        collector = runner()
-        if collector is None:
+    def _turn(self, rollouts: InlineRollouts | None) -> Outcome:
+        if rollouts is None:
             return "ended"
         try:
-            return collector._advance()
+            return self._advance(rollouts)
         except BaseException as error:
-            collector._note_failure(error)
+            self._fail(rollouts, error)
             return "ended"
+
+    def _advance(self, rollouts: InlineRollouts) -> Outcome:
+        """Takes a step, or returns why it takes none."""
+        # Rows that `postproc` changes are written as whole rollouts.
+        whole, is_begun = rollouts.writes_whole, rollouts.is_begun
+        if self.is_asked and (not is_begun or (not whole and (self.stops or not self.waits_for_rollout))):
+            self._flush(rollouts)
+            if not self.stops:
+                return "stands"
+            rollouts.drop(self._written_frames)
+            return "ended"
+        if not is_begun:
+            return self._begin_rollout(rollouts)
+        if not whole and rollouts.seeds is not None:
+            self._flush(rollouts)
+            rollouts.drop(self._written_frames)  # The next rollout begins with the reset.
+            return "stepped"
+        if not whole and self._unwritten == self._room and not self._make_room(rollouts):
+            return "full"
+        rollouts.step()
+        self._unwritten += 1
+        if not rollouts.left:
+            rollouts.complete()
+            self._unwritten = 0
+        return "stepped"
+
+    def _begin_rollout(self, rollouts: InlineRollouts) -> Outcome:
+        assert rollouts.output is not None
+        if rollouts.is_complete():
+            with suppress(StoreFull):  # The collected rows are complete; `shutdown` tries again, and raises.
+                rollouts.end_trajectories()
+            return "ended"
+        if not rollouts.output.room():  # A reset ends episodes, which needs room for their final rows.
+            return "full"
+        rollouts.begin()
+        self._unwritten = self._room = self._written_frames = 0
+        return "stepped"
+
+    def _make_room(self, rollouts: InlineRollouts) -> bool:
+        """Writes all steps, and finds out how many more fit; returns whether any do."""
+        assert rollouts.output is not None
+        self._flush(rollouts)
+        self._room = rollouts.output.room()
+        return self._room > 0
+
+    def _flush(self, rollouts: InlineRollouts) -> None:
+        """Writes the steps of the rollout under way into the replay."""
+        if self._unwritten:
+            self._written_frames += rollouts.flush().frames
+            self._unwritten = self._room = 0
+
+    def _fail(self, rollouts: InlineRollouts, error: BaseException) -> None:
+        """Takes in the exception that ends the run: it is logged, and ends waits for rows that will not come."""
+        rollouts.fail(self._written_frames)
+        self.failure = error
+        assert rollouts.output is not None
+        rollouts.output.is_running = False
+        # Logged as text: a stored log record must not keep the failure's frames alive.
+        _log.error("collecting has ended: %s: %s", type(error).__name__, str(error))
+        rollouts.output.fail(error)
 
     def _stand(self) -> None:
         """Stands still as long as it is held."""
@@ -159,3 +222,15 @@ class FreeRun:
             while not (there() or self.has_ended):
                 if not wait.look(self._changed):
                     wait.turn_on(self._changed)
+
+
+def _forgotten(run: FreeRun, output: ReplayOutput, stepper: VectorStepper) -> None:
+    """Ends the run of a collector that became garbage, or that still runs at the end of the interpreter."""
+    # Rules: collectors CX9
+    run.stops = True
+    try:
+        output.is_running = False
+        output.close()
+        stepper.close()
+    finally:
+        warnings.warn("a Collector was not shut down; use it in a with block", ResourceWarning, stacklevel=2)

@@ -168,6 +168,10 @@ class CollectingLoop:
         """The observations of the next step, columns `[n, ...]`."""
         return self._first if self._writer is None else self._writer.row
 
+    def following(self) -> Columns:
+        """Returns a copy of `row`: the observations after the last step."""
+        return {name: column.copy() for name, column in self.row.items()}
+
     def write_to(self, writer: PageWriter) -> None:
         """Writes the next step, and all after it, with another writer. Episodes under way go on."""
         if self._writer is not None:
@@ -229,7 +233,7 @@ class CollectingLoop:
             "begun": self.frames_begun,
             "has_acted": self.extras is not None,
             "is_fresh": self._is_fresh,
-            "observations": {name: column.copy() for name, column in self.row.items()},
+            "observations": self.following(),
             "is_open": is_open,
             "recording": self._recording.state_dict(),
             "counter": self._counter.state_dict(),

@@ -9,6 +9,8 @@ from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.loop.collecting import CollectingLoop
+from headrace.collectors.loop.hooks import CollectHooks
+from headrace.collectors.loop.step_counts import StepCounts
 from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.grantor import LeaseGrantor
@@ -34,6 +36,7 @@ class LocalRows:
     ) -> None:
         num_envs, observed = loop.stepper.num_envs, loop.observed
         store = rollout_store(loop.signature, loop.steps, num_envs, Arena.private_sparse)
+        self._loop = loop
         self._store = store
         self._num_envs = num_envs
         # Steps of the rollout under way that were taken in.
@@ -57,9 +60,10 @@ class LocalRows:
     def _next_page(self, purpose: Purpose) -> int:
         return self._pages[purpose].popleft()
 
-    def cut(self, commit: Commit) -> None:
-        """Ends the episodes that `commit` cuts."""
-        self._grantor.commit(commit)
+    def cut(self) -> None:
+        """Ends the episodes that the loop has just cut."""
+        if self._loop.writer.has_news:
+            self._grantor.commit(self._loop.report()[0])
 
     def add(self, commit: Commit) -> Steps:
         """Takes in steps of a rollout under way; returns them as `steps_of` does."""
@@ -68,14 +72,23 @@ class LocalRows:
         self._taken += commit.steps
         return steps
 
-    def finish(self, commit: Commit) -> Batch:
-        """Returns the rollout that fills the page, as a batch; `commit` reports its last steps."""
+    def complete(self, hooks: CollectHooks) -> tuple[Batch, Commit, StepCounts]:
+        """Ends the rollout that fills the page; returns its batch, and the report and counts of its last steps.
+
+        Raises:
+            Exception: raised by the hook.
+        """
+        commit, counts = self._loop.report()
+        begin = self._loop.times.clock()
         self._grantor.commit(commit)
         arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._reader.steps)
         self._reader.copy_into(arrays, 0)
         self._writer.turn()
         self._taken = 0
-        return self._maker.finish(arrays)
+        batch = self._maker.finish(arrays)
+        self._loop.times.note("write", begin)
+        hooks.after(batch)
+        return batch, commit, counts
 
     def steps_of(self, commit: Commit, first: int = 0) -> Steps:
         """Returns steps of the newest rollout, which stay as they are until more is written.

@@ -70,8 +70,7 @@ class StagedRollouts:
 
     def cut(self, envs: Indices | None) -> None:
         """Ends the episodes that the loop has just cut, in the leased pages too."""
-        if self._loop.writer.has_news:
-            self._rows.cut(self._loop.report()[0])
+        self._rows.cut()
         self._writer.cut(envs)
 
     def flush(self) -> None:
@@ -87,13 +86,8 @@ class StagedRollouts:
             Exception: raised by the hook or by `postproc`.
         """
         loop = self._loop
-        commit, counts = loop.report()
-        begin = loop.times.clock()
-        batch = self._rows.finish(commit)
-        loop.times.note("write", begin)
-        self._hooks.after(batch)
-        after: Columns = {name: row.copy() for name, row in loop.row.items()}
-        _, steps, following = self._stored.of(batch, self._rows.steps_of(commit), after)
+        batch, commit, counts = self._rows.complete(self._hooks)
+        _, steps, following = self._stored.of(batch, self._rows.steps_of(commit), loop.following())
         loop.end()
         self._write(steps, following, counts)
 

@@ -1,0 +1,342 @@
+"""Rollouts of one loop in this process: made into batches, and written into a replay."""
+
+# Rules: collectors CB1, CR4, CR6, CF2, CQ2, CQ3, CX1
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headrace.clock import SYSTEM_CLOCK
+from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.batch_maker import BatchMaker
+from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.stored_columns import StoredColumns
+from headrace.collectors.batches.view_columns import ViewColumns
+from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.loop.collecting import CollectingLoop
+from headrace.collectors.loop.columns import warn_not_stored
+from headrace.collectors.loop.hooks import CollectHooks
+from headrace.collectors.loop.local_rows import LocalRows
+from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.waiting import ALL_WAIT
+from headrace.collectors.options import CollectorOptions, warn_of_rounding
+from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
+from headrace.collectors.statistics import Tally
+from headrace.collectors.updates.inline import InlineWeights
+from headrace.collectors.updates.numbering import Versions
+from headrace.collectors.updates.sources import own_model
+from headrace.collectors.updates.updater import WeightUpdater
+from headrace.envs.protocol import Indices
+from headrace.errors import DeadlineExceeded, StoreFull
+from headrace.replay.public import core_of
+
+
+class InlineRollouts:
+    """Collects rollouts one after another. It does not refer to the collector, which can be forgotten.
+
+    One thread at a time begins, steps and completes a rollout; the resets of a user may be asked for by any thread.
+
+    Args:
+        options: of the collector.
+        versions: of the collector.
+        tally: of the collector.
+
+    Attributes:
+        loop: steps the environments.
+        weights: of the policy.
+        updater: publishes new ones.
+        hooks: of the user.
+        output: writes into the replay; None: there is none.
+        writes_whole: whether rollouts are written into the replay as a whole, because `postproc` changes them.
+        is_begun: whether a rollout is under way.
+        left: its steps that are still to be taken.
+        seeds: of the reset that comes before the next rollout; None: unseeded.
+    """
+
+    def __init__(self, options: CollectorOptions, versions: Versions, tally: Tally) -> None:
+        self._tally = tally
+        self._random_frames = options.random_frames
+        self.loop = loop = CollectingLoop(options.task(), _weakly(self._take_weights))
+        num_envs = loop.stepper.num_envs
+        try:
+            warn_of_rounding(options.frames_per_batch, loop.steps * num_envs, num_envs, stacklevel=3)
+            self.weights = InlineWeights(loop.policy, options.model_ids, loop.times)
+            own = partial(own_model, options.policy)
+            self.updater = WeightUpdater(self.weights, versions, options.schemes, own)
+            self._prepare(options)
+        except BaseException:
+            loop.abandon()
+            raise
+
+    def _prepare(self, options: CollectorOptions) -> None:
+        loop, num_envs = self.loop, self.loop.stepper.num_envs
+        self.hooks = CollectHooks()
+        self.is_begun, self.left = False, 0
+        self.seeds: list[int] | None = None
+        self._numbering = EpisodeNumbering(num_envs)
+        self._maker = BatchMaker(num_envs, self._numbering, ViewColumns(loop.views, num_envs))
+        # None: no rollout was begun since the last failure.
+        self._rows: LocalRows | None = None
+        self._must_reset = True
+        # bool[n], environments to be reset before the next rollout.
+        self._to_reset = np.zeros(num_envs, np.bool_)
+        self._idle_since: float | None = None
+        self.output: ReplayOutput | None = None
+        self._stored: StoredColumns | None = None
+        if options.replay_buffer is not None:
+            replay = core_of(options.replay_buffer)
+            self.output = ReplayOutput(replay, num_envs, loop.observed, options.rules())
+            if options.postproc is not None:
+                self._stored = StoredColumns(options.postproc, loop.views)
+        self.writes_whole = self._stored is not None
+
+    def _take_weights(self) -> int:
+        """Takes over new weights before a step; returns the number of those that act."""
+        if self.updater.receivers.have_news:
+            self.updater.receive()
+        return self.weights.take_over()
+
+    # ---- one rollout -----------------------------------------------------------------------------------------------
+
+    def next(self, until: float | None) -> Batch | None:
+        """Collects one rollout and returns its batch; None when `total_frames` were handed out.
+
+        Args:
+            until: time of the system's clock after which no further step is taken; None: no limit.
+
+        Raises: as `Collector.next`.
+        """
+        loop = self.loop
+        if self.is_complete():
+            self.end_trajectories()
+            return None
+        if self._idle_since is not None:
+            loop.times.note("wait", self._idle_since)
+            self._idle_since = None
+        batch = None
+        with self.weights.collecting():
+            if self._must_reset:
+                self.drop()
+            if not self.is_begun:
+                self.begin()
+            self._must_reset = True  # Until this call ends: Ctrl-C may come anywhere.
+            try:
+                if self._step_until(until):
+                    batch = self.complete()
+            except BaseException:
+                self.fail()
+                raise
+            self._must_reset = self.seeds is not None  # The policy may have called `set_seed` meanwhile.
+        if batch is not None and self.is_complete():
+            with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
+                self.end_trajectories()
+        self._idle_since = loop.times.clock()
+        if batch is None:
+            raise DeadlineExceeded(
+                f"next: {self.left} of {loop.steps} steps of the rollout are left; the next call goes on with it"
+            )
+        return batch
+
+    def _step_until(self, until: float | None) -> bool:
+        """Takes the steps of the rollout under way, but only one after this time; returns whether they are complete."""
+        while self.left:
+            self.step()
+            if until is not None and self.left and SYSTEM_CLOCK.monotonic() >= until:
+                return False
+        return True
+
+    def begin(self) -> None:
+        """Begins a rollout, after the resets that were asked for.
+
+        Raises:
+            RuntimeError: every environment waits for a reset.
+            Exception: raised by a hook, an environment or the policy.
+        """
+        loop = self.loop
+        try:
+            self.hooks.before()
+        except BaseException:
+            self._must_reset = True
+            raise
+        self._reset_as_asked()
+        self._must_reset = True  # Until the rollout is complete: Ctrl-C may come anywhere.
+        at_random = loop.frames_begun < self._random_frames
+        has_learned = not at_random and loop.learn_columns()
+        if has_learned and loop.not_stored:
+            warn_not_stored(loop.not_stored, stacklevel=4)
+        if has_learned or self._rows is None:
+            self._rows = LocalRows(loop, self._maker, self._rows)
+        loop.begin(at_random=at_random)
+        self.left, self.is_begun = loop.steps, True
+
+    def step(self) -> None:
+        """Takes one step of the rollout under way."""
+        self.loop.step()
+        self.left -= 1
+
+    def complete(self) -> Batch:
+        """Writes the last steps of a rollout into the replay, and counts them; returns its batch."""
+        loop = self.loop
+        is_open = loop.writer.is_open
+        batch, commit, counts = self._present_rows.complete(self.hooks)
+        if self.output is not None:
+            begin = loop.times.clock()
+            steps = self._present_rows.steps_of(commit, loop.steps - commit.steps)
+            following = loop.following()
+            if self._stored is not None:
+                batch, steps, following = self._stored.of(batch, steps, following)
+            self.output.write(steps, is_open, following)
+            loop.times.note("write", begin)
+        loop.end()
+        self._tally.add_seconds(loop.times.take())
+        self._tally.add(counts, 1)
+        self.is_begun, self._must_reset = False, self.seeds is not None
+        return batch
+
+    def flush(self) -> StepCounts:
+        """Writes the steps of the rollout under way into the replay, and counts them."""
+        loop = self.loop
+        assert self.output is not None
+        is_open = loop.writer.is_open
+        commit, counts = loop.report()
+        begin = loop.times.clock()
+        self.output.write(self._present_rows.add(commit), is_open, loop.following())
+        loop.times.note("write", begin)
+        self._tally.add_seconds(loop.times.take())
+        self._tally.add(counts, 0)
+        return counts
+
+    @property
+    def _present_rows(self) -> LocalRows:
+        assert self._rows is not None
+        return self._rows
+
+    def is_complete(self) -> bool:
+        """Whether `total_frames` were handed out (free-running: written)."""
+        return self._tally.is_complete()
+
+    def end_trajectories(self) -> None:
+        """Stores the final rows of the open trajectories, as no step will follow."""
+        if self.output is not None:
+            self.output.cut()
+
+    # ---- resets ----------------------------------------------------------------------------------------------------
+
+    def seed(self, seeds: list[int]) -> None:
+        """Lets the next rollout begin with a reset of all environments with these seeds."""
+        self.seeds, self._must_reset = seeds, True
+
+    def reset(self, envs: Indices | None) -> None:
+        """Lets the next rollout begin with a reset of these environments (None: of all)."""
+        self._to_reset[slice(None) if envs is None else envs] = True
+
+    def fail(self, written: int = 0) -> None:
+        """Drops the rollout under way (see `drop`): the next one begins with a reset of all environments."""
+        self._must_reset = True
+        self.drop(written)
+
+    def drop(self, written: int = 0) -> None:
+        """Discards the rollout under way, if there is one.
+
+        Args:
+            written: its transitions that are in the replay.
+        """
+        if self.is_begun:
+            self.is_begun = False
+            self._tally.frames_discarded += self.loop.frames - written
+
+    def _reset_as_asked(self) -> None:
+        loop = self.loop
+        if self._must_reset:
+            self._restart()
+        elif loop.must_reset or self._to_reset.all():
+            self._begin_anew(None)
+        elif self._to_reset.any():
+            self._begin_anew(np.flatnonzero(self._to_reset))
+        elif loop.all_wait:
+            raise RuntimeError(ALL_WAIT)
+
+    def _restart(self) -> None:
+        """Resets all environments: at the start, after a failure and after `set_seed`."""
+        self._rows = None
+        self.end_trajectories()
+        self._to_reset[:] = False
+        self.loop.restart(self.seeds)
+        self._must_reset, self.seeds = False, None
+
+    def _begin_anew(self, envs: Indices | None) -> None:
+        """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
+        loop, rows = self.loop, self._rows
+        if self.output is not None:
+            self.output.cut(envs)
+        self._must_reset = True  # Until all are reset.
+        self._to_reset[:] = False  # Another thread may ask for the next reset meanwhile.
+        if rows is None:  # A state was loaded.
+            self._numbering.end(envs)
+        loop.cut(envs)
+        if rows is not None:
+            rows.cut()
+        loop.reset(None, envs)
+        self._must_reset = False
+
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that the next rollout depends on."""
+        self.weights.take_over()
+        if self._must_reset:
+            self.drop()
+            self._restart()
+        if self.is_begun:
+            raise RuntimeError(
+                "state_dict: next(timeout) has left a rollout that is not complete; call next() first"
+            )
+        return {
+            "loop": self.loop.state_dict(),
+            **self._maker.state_dict(),
+            "tally": self._tally.state_dict(),
+            "versions": self.updater.state(),
+            "to_reset": self._to_reset.copy(),
+            "weights": saved_weights(self.loop.policy),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state.
+
+        Raises:
+            ValueError: not the state of a collector with the same arguments.
+            SpecError: weights that do not fit the policy.
+        """
+        check_parts(state, ("loop", "numbering", "views", "tally", "versions", "to_reset", "weights"))
+        loop, policy = state["loop"], self.loop.policy
+        check_num_envs(loop, self.loop.stepper.num_envs)
+        check_weights(policy, state["weights"])
+        self.drop()
+        self._must_reset = True  # Until all is restored: Ctrl-C may come anywhere.
+        self._rows = None
+        self.end_trajectories()
+        load_weights(policy, state["weights"])
+        continues = self.loop.load_state_dict(loop)
+        self._maker.load_state_dict(state, loop["is_open"] & continues)
+        self._tally.load_state_dict(state["tally"])
+        self.updater.load_state(state["versions"])
+        self._to_reset[:] = state["to_reset"]
+        self.seeds, self._must_reset = None, not continues
+
+
+def _weakly(method: Callable[[], int]) -> Callable[[], int]:
+    """Returns a function that calls a bound method, and does not keep its object alive."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> int:
+        bound = weak()
+        assert bound is not None
+        return bound()
+
+    return call
