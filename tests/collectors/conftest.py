@@ -1,4 +1,4 @@
-"""What all tests of collectors check batches of counters with."""
+"""Checks of batches of counters, for all tests of collectors."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What collectors are made with: errors before anything runs, numbers of batches, ends."""
+"""Arguments of collectors: errors before anything runs, numbers of batches, ends."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""What is in a batch: inline, and byte for byte the same from a worker."""
+"""Contents of batches: inline, and byte for byte the same from a worker."""
 
 import contextlib
 import sys

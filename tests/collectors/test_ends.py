@@ -42,7 +42,7 @@ def table(sampler, **options):
 
 
 def all_items(replay, n_step=1):
-    """What the transition view gives of every item, in the order of copies, episodes and steps."""
+    """Returns the transition view of every item, in the order of copies, episodes and steps."""
     count = len(replay.table("t"))
     data = replay.sample("t", count, views=hr.views.transition(n_step=n_step), timeout=5).data
     order = np.lexsort(data["observation"].T[::-1])

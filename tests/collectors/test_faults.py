@@ -1,4 +1,4 @@
-"""What fails: environments, policies, workers, learners; and that nothing is left behind."""
+"""Failures of environments, policies, workers and learners; nothing is left behind."""
 
 import gc
 import os
@@ -124,7 +124,7 @@ def test_inline_a_policy_that_fails():
 
 
 def test_inline_a_failure_with_a_replay(make_replay):
-    # What was handed out is in the replay, what was dropped is not, and the last observation before is not lost.
+    # The replay has the rows that were handed out, none that were dropped, and the last observation before the failure.
     fifo = hr.selectors.Fifo()
     table = hr.Table("t", sampler=fifo, remover=fifo, max_size=100, max_times_sampled=1)
     replay = make_replay(SIGNATURE, table)

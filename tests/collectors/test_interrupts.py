@@ -58,7 +58,7 @@ def check_batches(batches):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("owner", "name"), INLINE)
 def test_inline_the_next_call_begins_anew(make_replay, interrupt, take, owner, name, when):
-    # CX1: the rollout under way is dropped and counted. What followed the rows that are stored is known.
+    # CX1: the rollout under way is dropped and counted. The observations after the stored rows are known.
     replay = make_replay(SIGNATURE, capacity=4000)
     with hr.Collector(
         in_turn(counter_env_fns([3, 50])), frames_per_batch=20, num_envs=2, replay_buffer=replay

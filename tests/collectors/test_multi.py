@@ -301,7 +301,7 @@ def test_a_fast_worker_starves_no_slow_one(take):
         with collector._group.status.changed:
             waiting = collector._group.collection.batches
             assert collector._group.status.changed.wait_for(lambda: len(waiting) == 4, 20)
-        # Nobody reads: no fifth one is begun. The fast worker's two were complete first.
+        # No batch is taken, so no fifth rollout is begun. The fast worker's two were complete first.
         assert all(worker.frames == 0 for worker in collector.statistics().workers)
         order = [batch.worker_idx for batch in take(collector, 4)]
     assert sorted(order) == [0, 0, 1, 1]

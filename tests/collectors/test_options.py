@@ -30,7 +30,7 @@ class Copy:
 
 @dataclass
 class Model:
-    """What a collector hands out, row by row (collectors CR4 to CR8, CQ2, CB5, CB6)."""
+    """Model of the rows that a collector hands out (collectors CR4 to CR8, CQ2, CB5, CB6)."""
 
     lengths: list
     steps: int

@@ -156,7 +156,7 @@ def test_ch1_hooks_in_a_worker(has_replay, make_replay, take, tmp_path):
         collector.post_collect_hook = after
         batches = take(collector, 3)
         assert collector.post_collect_hook is after
-        assert not hasattr(after, "seen")  # What a hook changes in a worker stays there.
+        assert not hasattr(after, "seen")  # Changes that a hook makes in a worker stay there.
     with np.load(path) as seen:
         for i, batch in enumerate(batches):
             for name in batch:

@@ -422,7 +422,7 @@ def test_a_closed_gate_stops_the_worker(make_replay, iterated):
         else:
             assert collector.statistics().frames >= 300 - 40
             assert collector.statistics().running
-    # What had not gone in waits in its table still (replay I4).
+    # Items that had not gone in still wait in their table (replay I4).
     seen = []
     while replay.can_sample("t"):
         seen.append(int(replay.sample("t", 1, timeout=0).data["observation"][0, 1]))

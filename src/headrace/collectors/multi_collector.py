@@ -6,7 +6,6 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Unpack
 
 from headrace.collectors.base import CollectorBase
@@ -25,7 +24,6 @@ from headrace.collectors.surface.parts import Call, Layout
 from headrace.collectors.updates.following import Following
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.shared import SharedWeights
-from headrace.collectors.updates.sources import own_model
 from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs.protocol import Indices
 from headrace.system import need_linux
@@ -136,11 +134,9 @@ class MultiCollector(CollectorBase):
 
     def _prepare_weights(self) -> None:
         options, group = self._options, self._group
-        devices = [each.policy for each in options.devices()]
         self._versions = Versions(options.track_policy_version, group.tally)
-        self._weights = group.share_weights(devices)
-        own = partial(own_model, options.policy)
-        self._updater = WeightUpdater(self._weights, self._versions, options.schemes, own)
+        self._weights = group.share_weights()
+        self._updater = WeightUpdater(self._weights, self._versions, options.schemes, options.policy)
         self._following = Following(self._updater)
         if options.update_at_each_batch:
             self._updater.begin_mirroring()

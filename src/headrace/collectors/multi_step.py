@@ -26,7 +26,7 @@ class MultiStep:
 
     * `original_reward`, float32: the reward of the row itself.
     * `steps_to_next_obs`, int64: the number of rewards in the sum.
-    * `discount`, float32: `gamma ** steps_to_next_obs`, whatever the flags are. The target of a value is
+    * `discount`, float32: `gamma ** steps_to_next_obs`, also where an episode ends. The target of a value is
       `reward + discount * (1 - terminated) * value(next_observation)`.
 
     Masked rows stay zero.

@@ -1,4 +1,4 @@
-"""Results of policies as NumPy arrays, whatever library and device they come from."""
+"""Results of policies as NumPy arrays, from every library and device."""
 
 # Rules: collectors CP2, CR11, CD2
 

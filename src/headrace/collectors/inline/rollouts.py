@@ -7,7 +7,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from headrace.collectors.states import check_num_envs, check_parts, check_weight
 from headrace.collectors.statistics import Tally
 from headrace.collectors.updates.inline import InlineWeights
 from headrace.collectors.updates.numbering import Versions
-from headrace.collectors.updates.sources import own_model
 from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs.protocol import Indices
 from headrace.errors import DeadlineExceeded, StoreFull
@@ -67,8 +65,7 @@ class InlineRollouts:
         try:
             warn_of_rounding(options.frames_per_batch, loop.steps * num_envs, num_envs, stacklevel=3)
             self.weights = InlineWeights(loop.policy, options.model_ids, loop.times)
-            own = partial(own_model, options.policy)
-            self.updater = WeightUpdater(self.weights, versions, options.schemes, own)
+            self.updater = WeightUpdater(self.weights, versions, options.schemes, options.policy)
             self._prepare(options)
         except BaseException:
             loop.abandon()

@@ -104,7 +104,7 @@ class Actor:
         )
         inputs = {"observation": observation}
         if self._is_recurrent:
-            # The policy has copies of its own: the states before the step are columns, whatever it does with them.
+            # The policy is given copies, because it may change them: the states before the step are columns.
             inputs |= self._states.columns()
         if self._views is not None:
             self._views.see({**row, **self._states.columns()}, version)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from headrace.collectors.batches.view_columns import check_shown, check_view_columns
 from headrace.collectors.loop.actor import Actor
 from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature
+from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.collectors.loop.recording import Columns, RecordingStepper
-from headrace.collectors.loop.step_counts import StepCounter, StepCounts
+from headrace.collectors.loop.step_counts import StepCounts, count_steps
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.times import LoopTimes
 from headrace.collectors.loop.waiting import WaitingStepper
@@ -84,7 +85,7 @@ class CollectingLoop:
             refresh=refresh,
             times=self.times,
         )
-        self._counter = StepCounter(stepper.num_envs)
+        self._totals = EpisodeTotals(stepper.num_envs)
         self.steps = task.steps(stepper.num_envs)
         self.observed = frozenset(stepper.observation_signature.columns)
         # The observations that the first rollout begins with.
@@ -184,15 +185,15 @@ class CollectingLoop:
     def restart(self, seeds: Sequence[int] | None) -> None:
         """Resets all environments and forgets the writer, and with it all steps that were not reported."""
         self._writer = None
-        self._goes_on[:] = False
-        self._counter.reset()
+        self._begin_episodes(None)
         self._recording.reset(self._first, seeds)
         self._is_fresh = True
 
     @property
     def episode_lengths(self) -> NDArray[np.int64]:
         """int64[n], transitions so far of the episodes under way, as far as they were reported."""
-        return self._counter.lengths
+        lengths: NDArray[np.int64] = self._totals.state_dict()["lengths"]
+        return lengths
 
     @property
     def must_reset(self) -> bool:
@@ -213,13 +214,17 @@ class CollectingLoop:
         """
         if self._writer is not None:
             self._writer.cut(envs)
-        self._goes_on[slice(None) if envs is None else envs] = False
-        self._counter.reset(envs)
+        self._begin_episodes(envs)
 
     def reset(self, seeds: Sequence[int] | None, envs: Indices | None = None) -> None:
         """Resets environments (None: all), after `cut`."""
         self._recording.reset(self.row, seeds, envs)
         self._is_fresh = self._is_fresh or envs is None
+
+    def _begin_episodes(self, envs: Indices | None) -> None:
+        """Notes that environments (None: all) begin an episode; all steps before were counted."""
+        self._totals.reset(np.arange(self.stepper.num_envs) if envs is None else envs)
+        self._goes_on[slice(None) if envs is None else envs] = False
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +241,7 @@ class CollectingLoop:
             "observations": self.following(),
             "is_open": is_open,
             "recording": self._recording.state_dict(),
-            "counter": self._counter.state_dict(),
+            "counter": self._totals.state_dict(),
             "stepper": self.stepper.state_dict(),
         }
 
@@ -256,7 +261,7 @@ class CollectingLoop:
         self.restart(None)
         self.stepper.load_state_dict(state["stepper"])
         self._recording.load_state_dict(state["recording"])
-        self._counter.load_state_dict(state["counter"])
+        self._totals.load_state_dict(state["counter"])
         self._is_fresh = state["is_fresh"]
         self._goes_on[:] = state["is_open"]
         for name, column in self._first.items():
@@ -337,7 +342,7 @@ class CollectingLoop:
     def report(self) -> tuple[Commit, StepCounts]:
         """Returns the report of the steps since the last one, and what they were."""
         begin = self.times.clock()
-        counts = self._counter.count(self.writer, self._recording.going_on)
+        counts = count_steps(self.writer, self._totals, self.stepper.num_envs, self._recording.going_on)
         commit = self.writer.report()
         self.times.note("write", begin)
         return commit, counts

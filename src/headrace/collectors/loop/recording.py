@@ -143,7 +143,7 @@ class RecordingStepper:
         begin = clock()
         actions, extras, version = self._act(row, at_random)
         acted = clock()
-        result = stepper.step(actions, next_row)
+        result = self._step_envs(actions, next_row)
         stepped = clock()
         finals = resets = NO_ENVS
         if self._sees_every_step or result.ended.size:
@@ -169,6 +169,9 @@ class RecordingStepper:
         times.note_step(begin, acted, stepped, written, begun)
         return self._num_envs - len(result.reset_steps) - len(waiting)
 
+    def _step_envs(self, actions: Columns, next_row: Columns) -> StepResult:
+        return self._stepper.step(actions, next_row)
+
     def _act(self, row: Columns, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:
             return self._random.draw(), {}, RANDOM_VERSION
@@ -190,7 +193,7 @@ class RecordingStepper:
     def _sort_ends(self, result: StepResult, next_row: Columns) -> tuple[Indices, Indices]:
         """Returns the environments whose last observations are to be kept now, and those that are to be reset now.
 
-        An environment that the limit cuts is reset by mask, whatever it does at the ends of its own episodes.
+        An environment that the limit cuts is reset by mask, in every mode of autoreset.
         """
         cut = self._cut_long(result) if self._limit else NO_ENVS
         ended = result.ended

@@ -67,41 +67,23 @@ class WaitingStepper(RecordingStepper):
             column[...] = state["last_seen"][name]
 
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
-        """Takes and records one step of the environments that do not wait; returns the number of transitions."""
-        times, clock = self._times, self._times.clock
-        row, next_row = writer.row, writer.next_row
-        waiting = np.flatnonzero(self._waits)
-        if len(waiting) == self._num_envs:
-            self._show_last(next_row, waiting)
-            self._left -= 1
-            writer.record({}, 0)
-            writer.mark_idle(waiting)
-            return 0
-        begin = clock()
-        actions, extras, version = self._act(row, at_random)
-        acted = clock()
-        result = self._stepper.step(actions, next_row, self._active(waiting))
-        stepped = clock()
-        self._show_last(next_row, waiting)
-        finals = self._end(result, next_row) if self._sees_every_step or result.ended.size else NO_ENVS
-        values = {
-            **actions,
-            **extras,
-            "reward": result.reward,
-            "terminated": result.terminated,
-            "truncated": result.truncated,
-        }
-        writer.record(values, version, NO_ENVS, finals, result.last_observation)
+        """See `RecordingStepper.step`; where every environment waits, the row holds nothing."""
+        if not self._waits.all():
+            return super().step(writer, at_random=at_random)
+        waiting = np.arange(self._num_envs)
+        self._show_last(writer.next_row, waiting)
+        self._left -= 1
+        writer.record({}, 0)
         writer.mark_idle(waiting)
-        if self._remembers and self._actor is not None:
-            self._actor.follow(row, values, version, np.flatnonzero(self._waits))
-        written = clock()
-        times.note_step(begin, acted, stepped, written, written)
-        return self._num_envs - len(waiting)
+        return 0
 
-    def _active(self, waiting: Indices) -> Indices | None:
-        """Returns the environments that take part in a step; None: all."""
-        return np.flatnonzero(~self._waits) if waiting.size else None
+    def _step_envs(self, actions: Columns, next_row: Columns) -> StepResult:
+        waiting = np.flatnonzero(self._waits)
+        active = np.flatnonzero(~self._waits) if waiting.size else None
+        result = self._stepper.step(actions, next_row, active)
+        result.waiting = waiting
+        self._show_last(next_row, waiting)
+        return result
 
     def _show_last(self, next_row: Columns, waiting: Indices) -> None:
         """Writes the last observations of the environments that wait."""
@@ -109,13 +91,13 @@ class WaitingStepper(RecordingStepper):
             for name, column in next_row.items():
                 column[waiting] = self._last_seen[name][waiting]
 
-    def _end(self, result: StepResult, next_row: Columns) -> Indices:
-        """Returns the environments whose episode ends in this step; they wait from now on."""
-        ended, _ = self._sort_ends(result, next_row)
+    def _sort_ends(self, result: StepResult, next_row: Columns) -> tuple[Indices, Indices]:
+        """See `RecordingStepper._sort_ends`: environments that end wait from now on."""
+        ended, _ = super()._sort_ends(result, next_row)
         for name, column in next_row.items():
             self._last_seen[name][ended] = column[ended]
         self._waits[ended] = True
-        return ended
+        return ended, NO_ENVS
 
     def _cut_long(self, result: StepResult) -> Indices:
         self._lengths[self._waits] = -1  # They take no step, and their lengths stay 0.

@@ -144,7 +144,7 @@ class WorkerGroup:
         self.collection.admission.unblocked(handle.worker_idx)
 
     def _lose(self, handle: WorkerHandle) -> None:
-        """Drops what a worker, whose process is gone, has not completed. What it wrote into a replay stays there."""
+        """Drops the incomplete rollouts of a worker whose process is gone. Its committed rows stay in the replay."""
         self.tally.workers[handle.worker_idx].restarts += 1
         handle.lose_rows()
         self.collection.lose(handle.worker_idx)
@@ -179,21 +179,17 @@ class WorkerGroup:
             self._restarts.delivered(handle.worker_idx)
         self.collection.take_progress(handle, progress, rows)
 
-    def send_to_all(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+    def send_to_all(self, message: Message) -> None:
         """Sends a message to every worker that is there."""
         for handle in self.handles:
-            handle.send(message, descriptors=descriptors)
+            handle.send(message)
 
-    def share_weights(self, devices: Sequence[Any]) -> SharedWeights:
-        """Makes the memory for new weights, and tells the workers of it.
-
-        Args:
-            devices: the `policy_device` of each worker.
-        """
+    def share_weights(self) -> SharedWeights:
+        """Makes the memory for new weights, and tells the workers of it."""
         models = [cloudpickle.loads(ready.models) for ready in self.ready]
         self._weights = SharedWeights(
             models,
-            devices,
+            [devices.policy for devices in self._options.devices()],
             self._options.schemes,
             send=(lambda _: None) if self._actors is None else WeightSender(self.handles),
             published=self.collection.admission.published,

@@ -25,7 +25,7 @@ class WeightSender:
 
     def __init__(self, handles: Sequence[WorkerHandle]) -> None:
         self._handles = handles
-        # What each actor was sent last.
+        # The newest announcement that was sent to each actor.
         self._sent: dict[RayWorker, Announcement] = {}
         self._put: tuple[int, Any] = 0, None
 

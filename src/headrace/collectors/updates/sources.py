@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,14 +59,14 @@ class Arguments:
         return given
 
     def publications(
-        self, known: Mapping[str, Any], devices: Sequence[Any], own: Callable[[str], Any]
+        self, known: Mapping[str, Any], devices: Sequence[Any], policy: Any
     ) -> list[Publication]:
         """Returns what is to be published.
 
         Args:
             known: the models by their ids.
             devices: the `policy_device` of each worker.
-            own: returns the model of this process, for a call without sources.
+            policy: the object of this process, for a call without sources; None: there is none.
 
         Raises:
             ValueError: more than one source; a worker that does not exist.
@@ -84,7 +84,7 @@ class Arguments:
         source = self.policy_or_weights
         if isinstance(source, dict) and source and all(isinstance(key, int) for key in source):
             return self._by_worker(source, len(devices))
-        return [Publication({self.model_id: self._tree(own)}, workers)]
+        return [Publication({self.model_id: self._tree(policy)}, workers)]
 
     def _by_worker(self, by_worker: Mapping[int, Any], count: int) -> list[Publication]:
         if self.worker_ids is not None:
@@ -95,14 +95,14 @@ class Arguments:
             for worker, weights in sorted(by_worker.items())
         ]
 
-    def _tree(self, own: Callable[[str], Any]) -> Any:
+    def _tree(self, policy: Any) -> Any:
         if self.policy is not None:
             return read_weights(self.policy)
         if self.weights is not None:
             return weights_of(self.weights)
         if self.policy_or_weights is not None:
             return weights_of(self.policy_or_weights)
-        return read_weights(own(self.model_id))
+        return read_weights(own_model(policy, self.model_id))
 
 
 def own_model(policy: Any, model_id: str) -> Any:

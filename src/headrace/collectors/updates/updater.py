@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headrace.collectors.updates.models import POLICY, CheckedWeights, check_model_id
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.receivers import Receivers
-from headrace.collectors.updates.sources import Arguments, Publication
+from headrace.collectors.updates.sources import Arguments, Publication, own_model
 from headrace.collectors.updates.target import WeightTarget
 from headrace.weights import NoSync, WeightReceiver, WeightScheme, read_weights
 from headrace.weights.layout import same_bytes
@@ -26,7 +26,7 @@ class WeightUpdater:
         target: the policies.
         versions: of the collector.
         schemes: publishing ends of the models that have one of their own.
-        own: returns the model of this process, by its id.
+        policy: the policy object that the collector was made with; None: there is none.
 
     Attributes:
         receivers: the receiving ends that were registered.
@@ -37,12 +37,12 @@ class WeightUpdater:
         target: WeightTarget,
         versions: Versions,
         schemes: Mapping[str, WeightScheme],
-        own: Callable[[str], Any],
+        policy: Any,
     ) -> None:
         self._target = target
         self._versions = versions
         self._schemes = schemes
-        self._own = own
+        self._policy = policy
         self.receivers = Receivers()
         # One publication at a time, so that numbers rise in the order of the sets.
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class WeightUpdater:
             return
         target = self._target
         self._check_scheme(arguments)
-        publications = arguments.publications(target.models, target.devices, self._own)
+        publications = arguments.publications(target.models, target.devices, self._policy)
         for publication in publications:
             target.check_workers(publication.workers)
         checked = [(self._checked(publication), publication.workers) for publication in publications]
@@ -128,7 +128,7 @@ class WeightUpdater:
                 self._publish({POLICY: new}, None)
 
     def _own_policy(self) -> CheckedWeights:
-        return self._target.models[POLICY].checked(read_weights(self._own(POLICY)))
+        return self._target.models[POLICY].checked(read_weights(own_model(self._policy, POLICY)))
 
     def _note_published(self, weights: Mapping[str, CheckedWeights], workers: Any) -> None:
         """Keeps a copy of the newest weights of the whole policy; None: workers differ, or a part is newer."""

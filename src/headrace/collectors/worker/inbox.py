@@ -79,7 +79,7 @@ class WorkerInbox:
         return self.interrupts
 
     def watch(self, parent: int) -> None:
-        """Ends this process when the collector's is gone, whatever process has inherited its end of the connection.
+        """Ends this process when the collector's is gone, even if another one has inherited its end of the connection.
 
         The main thread stops before its next step; a step that hangs must not keep an orphan alive.
         """

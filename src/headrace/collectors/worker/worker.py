@@ -89,7 +89,7 @@ class Worker:
             raise
 
     def _renumber(self, version: int) -> None:
-        # What the learner published before belongs to another state.
+        # Weights that were published before belong to another state: the next step must not take them over.
         self._receive_weights()
         self._weights.take_over()
         self._weights.number = version
@@ -231,7 +231,7 @@ class Worker:
             writer = self.loop.writer
             self._copy.add_report(writer, commit)
             if closes_rollout:
-                self._hooks.after(self._copy.take(writer.following))
+                self._hooks.after(self._copy.take())
         if closes_rollout:
             self.loop.end()
         self._send(commit, counts, closes_rollout)
