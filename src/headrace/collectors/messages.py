@@ -5,11 +5,16 @@ They travel on one connection: one message for each rollout or page, none for a 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.times import LoopSeconds
 from headrace.leases.messages import LeaseMessage, Message
+from headrace.leases.place import RowsPlace
+from headrace.spec import Signature
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
 
 
 class Start(Message):
@@ -78,6 +83,28 @@ class RowsAt(Message):
     nbytes: int
     num_pages: int
     page_rows: int
+
+    @classmethod
+    def of(cls, store: Store, writer: int) -> RowsAt:
+        """Returns the message for a writer of a store."""
+        place = RowsPlace.of(store)
+        return cls(
+            writer=writer,
+            signature=place.signature.to_json(),
+            nbytes=place.nbytes,
+            num_pages=place.num_pages,
+            page_rows=place.page_rows,
+        )
+
+    @property
+    def place(self) -> RowsPlace:
+        """The place of the rows in the arena."""
+        return RowsPlace(
+            signature=Signature.from_json(self.signature),
+            nbytes=self.nbytes,
+            num_pages=self.num_pages,
+            page_rows=self.page_rows,
+        )
 
 
 class NotStored(Message):

@@ -205,6 +205,7 @@ class Tally:
         """
         with self._lock:
             (begin, before), (end, after) = self._times[0], self._times[-1]
+            seconds = {f"{part}_seconds": spent for part, spent in self._seconds._asdict().items()}
             returns, lengths = zip(*self._recent, strict=True) if self._recent else ((np.nan,), (np.nan,))
             return CollectorStatistics(
                 frames=self.frames,
@@ -223,9 +224,6 @@ class Tally:
                 lag_max=self._lag[2],
                 lag_histogram=dict(self._lags),
                 lag_exceeded=self._lag_exceeded,
-                env_seconds=self._seconds.env,
-                policy_seconds=self._seconds.policy,
-                write_seconds=self._seconds.write,
-                wait_seconds=self._seconds.wait,
+                **seconds,
                 workers=tuple(workers),
             )

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.process import WorkerProcess, end_processes, thread_variables
 from headrace.collectors.handle.questions import ANSWER_SECONDS
-from headrace.collectors.handle.rows import ReplayRows, WorkerRows
+from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
@@ -38,6 +38,7 @@ from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
 from headrace.errors import SpecError
 from headrace.forking import ForkFollowers
+from headrace.leases.destination import ReplayItems
 from headrace.leases.messages import Message
 from headrace.replay.public import core_of
 
@@ -150,15 +151,20 @@ class WorkerGroup:
         self.collection.lose(handle.worker_idx)
 
     def _new_rows(self, handle: WorkerHandle) -> WorkerRows:
-        if self._replay is None:
+        replay, num_envs = self._replay, handle.ready.num_envs
+        if replay is None:
             return WorkerRows(handle.ready, handle.send)
-        return ReplayRows(
-            handle.ready,
-            handle.send,
-            self._replay,
-            self._options.rules(),
-            partial(self.collection.admission.unblocked, handle.worker_idx),
-            lambda: self.status.is_running,
+        page_rows = replay.store.arrays.page_rows
+        if num_envs > page_rows:
+            raise ValueError(
+                f"replay_buffer: a step of the {num_envs} environments of the worker must fit into {page_rows} rows, "
+                "1/32 of the capacity or 16 MiB; give the replay a larger capacity or the worker fewer environments"
+            )
+        unblocked = partial(self.collection.admission.unblocked, handle.worker_idx)
+        items = ReplayItems(replay, self._options.rules(), unblocked)
+        # While workers collect freely, the learner may remove items.
+        return WorkerRows(
+            handle.ready, handle.send, items, lambda: self.status.is_running and replay.items_may_leave()
         )
 
     @property
@@ -305,10 +311,7 @@ class WorkerGroup:
             worker_idx=handle.worker_idx,
             pid=handle.process.pid,
             alive=handle.process.is_alive,
-            frames=tally.frames,
-            rollouts=tally.rollouts,
-            restarts=tally.restarts,
-            policy_version=tally.policy_version,
+            **asdict(tally),
             last_step_age=handle.last_step.age,
             last_error=handle.status.last_error,
         )

@@ -31,8 +31,6 @@ from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload
 from headrace.leases.messages import Commit, Lease, Message, Return, unpacked
 from headrace.leases.page_views import Columns
 from headrace.leases.payload import packed_columns
-from headrace.leases.place import RowsPlace
-from headrace.spec import Signature
 from headrace.store.memory.arena import Arena
 
 
@@ -142,7 +140,7 @@ class _LocalRows:
     """Memory of the actor in which the worker writes rows, as large as the collector's store.
 
     Args:
-        place: of the collector's rows.
+        rows: the place of the collector's rows.
         observed: names of the columns that an observation has.
         lanes: of the worker.
 
@@ -150,15 +148,11 @@ class _LocalRows:
         pages: leased for rows and not left, the one being filled first.
     """
 
-    def __init__(self, place: RowsAt, observed: frozenset[str], lanes: int) -> None:
-        self._arena = Arena.shared(place.nbytes)
-        self._signature = Signature.from_json(place.signature)
-        self._columns = RowsPlace(
-            signature=self._signature,
-            nbytes=place.nbytes,
-            num_pages=place.num_pages,
-            page_rows=place.page_rows,
-        ).columns(os.dup(self._arena.descriptor))
+    def __init__(self, rows: RowsAt, observed: frozenset[str], lanes: int) -> None:
+        self._arena = Arena.shared(rows.nbytes)
+        place = rows.place
+        self._signature = place.signature
+        self._columns = place.columns(os.dup(self._arena.descriptor))
         self._observed = [name for name in self._columns if name in observed]
         self._lanes = lanes
         self._page_rows = place.page_rows

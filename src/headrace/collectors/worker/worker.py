@@ -34,8 +34,6 @@ from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye
 from headrace.leases.page_writer import PageWriter, Purpose
-from headrace.leases.place import RowsPlace
-from headrace.spec import Signature
 
 
 class Worker:
@@ -125,12 +123,7 @@ class Worker:
         self._wait_for(lambda: inbox.rows is not None)
         assert inbox.rows is not None
         (message, descriptor), inbox.rows = inbox.rows, None
-        place = RowsPlace(
-            signature=Signature.from_json(message.signature),
-            nbytes=message.nbytes,
-            num_pages=message.num_pages,
-            page_rows=message.page_rows,
-        )
+        place = message.place
         self._signature = place.signature
         columns, num_envs = place.columns(descriptor), loop.stepper.num_envs
         self._writer = PageWriter(
