@@ -25,7 +25,7 @@ def never(*_):
 
 @pytest.fixture
 def no_process(monkeypatch):
-    monkeypatch.setattr("headrace.collectors.multi.group.WorkerProcess", never)
+    monkeypatch.setattr("headrace.collectors.multi.starting.WorkerProcess", never)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -72,7 +72,7 @@ def test_errors_come_before_anything_is_built(kind, name, monkeypatch):
     def never(*_):
         raise AssertionError("was built before the arguments were checked")
 
-    monkeypatch.setattr("headrace.collectors.multi.group.WorkerProcess", never)
+    monkeypatch.setattr("headrace.collectors.multi.starting.WorkerProcess", never)
     with pytest.raises(ValueError, match=f"{name}: expected one device, or a list of 1, .* got 2"):
         kind(never, frames_per_batch=3, **{name: ["cpu", "cpu"]})
     with pytest.raises(ValueError, match=f"{name}: expected a torch device"):

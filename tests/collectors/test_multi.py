@@ -466,7 +466,7 @@ def test_arguments(monkeypatch, error, told, arguments):
     def never(*_):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr("headrace.collectors.multi.group.WorkerProcess", never)
+    monkeypatch.setattr("headrace.collectors.multi.starting.WorkerProcess", never)
     arguments = {"create_env_fn": lambda: CounterEnv(3), "frames_per_batch": 5} | arguments
     if arguments["frames_per_batch"] is ...:
         del arguments["frames_per_batch"]

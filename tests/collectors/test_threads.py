@@ -58,7 +58,7 @@ def test_numbers_of_threads_are_checked_first(name, error, value, monkeypatch):
     def never(*_):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr("headrace.collectors.multi.group.WorkerProcess", never)
+    monkeypatch.setattr("headrace.collectors.multi.starting.WorkerProcess", never)
     with pytest.raises(error, match=name):
         hr.AsyncCollector(lambda: CounterEnv(5), frames_per_batch=3, **{name: value})
 

@@ -14,11 +14,11 @@ from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.devices import Storing
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.loop.hooks import CollectHooks
+from headrace.collectors.multi.collected_state import collected_state, load_collected_state
 from headrace.collectors.multi.group import WorkerGroup
 from headrace.collectors.multi.options import MultiArguments, MultiOptions
 from headrace.collectors.options import shows_arguments, warn_of_rounding
 from headrace.collectors.profiling.config import ProfileConfig
-from headrace.collectors.states import check_num_envs, check_parts
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.surface.parts import Call, Layout
 from headrace.collectors.updates.following import Following
@@ -31,7 +31,6 @@ from headrace.system import need_linux
 _SHUTDOWN_SECONDS = 10.0
 _INTERRUPTED_SECONDS = 2.0
 _PAUSE_SECONDS = 30.0
-_STATE_SECONDS = 30.0
 
 
 class MultiCollector(CollectorBase):
@@ -251,47 +250,13 @@ class MultiCollector(CollectorBase):
             Closed: after `shutdown`.
         """
         self._group.status.check()
-        collection = self._group.collection
-        with collection.between_rollouts(_STATE_SECONDS):
-            workers = self._group.call_each("state_dict", [((), {})] * self._layout.workers)
-            shared = collection.state_dict() | {"versions": self._updater.state()}
-        return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
+        return collected_state(self._group, self._updater)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base
         self._group.status.check()
         if self._started:
             raise RuntimeError("load_state_dict: expected a collector that was not started")
-        workers = self._workers_of(state)
-        shared, collection = state["collector"], self._group.collection
-        with collection.between_rollouts(_STATE_SECONDS):
-            self._group.call_each("check_state", [((worker,), {}) for worker in workers])
-            continues = self._group.call_each("load_state_dict", [((worker,), {}) for worker in workers])
-            is_open = [
-                worker["loop"]["is_open"] & goes_on
-                for worker, goes_on in zip(workers, continues, strict=True)
-            ]
-            collection.load_state_dict(shared, is_open)
-            self._updater.load_state(shared["versions"])
-
-    def _workers_of(self, state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Returns the states of the workers.
-
-        Raises:
-            ValueError: a state of another number of workers, or of environments.
-        """
-        names = [f"worker{i}" for i in range(self._layout.workers)]
-        check_parts(state, ("collector", *names))
-        if len(state) != 1 + len(names):
-            raise ValueError(
-                f"load_state_dict: expected the state of a collector of {len(names)} workers, got {len(state) - 1}"
-            )
-        check_parts(state["collector"], ("tally", "versions", "begun", "waiting", "lanes"))
-        for name in names:
-            check_parts(state[name], ("loop", "generators", "weights", "policy_version"))
-            check_num_envs(state[name]["loop"], self._group.ready[0].num_envs)
-        if len(state["collector"]["lanes"]) != len(self._group.collection.makers):
-            raise ValueError("load_state_dict: expected the state of a collector with the same argument sync")
-        return [state[name] for name in names]
+        load_collected_state(self._group, self._updater, state)
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 

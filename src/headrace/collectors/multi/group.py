@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,25 +18,22 @@ import numpy as np
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
-from headrace.collectors.handle.process import WorkerProcess, end_processes, thread_variables
+from headrace.collectors.handle.process import end_processes
 from headrace.collectors.handle.questions import ANSWER_SECONDS
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.loop.hooks import CollectHooks
-from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.multi.restarts import Restarts
+from headrace.collectors.multi.starting import WorkerStarter, check_alike
 from headrace.collectors.multi.threads import TorchThreads
-from headrace.collectors.ray.actors import RayActors
-from headrace.collectors.ray.options import RayOptions
 from headrace.collectors.ray.weights import WeightSender
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.surface.parts import Call
 from headrace.collectors.updates.shared import SharedWeights
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
-from headrace.errors import SpecError
 from headrace.forking import ForkFollowers
 from headrace.leases.destination import ReplayItems
 from headrace.leases.messages import Message
@@ -63,11 +60,10 @@ class WorkerGroup:
         self._pauses = itertools.count()
         self._collection: Collection | None = None
         self._weights: SharedWeights | None = None
-        self._tasks: list[bytes] = []
+        self._starter: WorkerStarter | None = None
         self._seed, self._hooks = options.seed, b""
         self.status = GroupStatus()
         self.tally = Tally(options.total_frames, options.workers, options.max_staleness)
-        self._actors: RayActors | None = None
         self._torch_threads = TorchThreads(options.num_threads)
         self.handles: list[WorkerHandle] = []
         self._restarts = Restarts(
@@ -90,20 +86,14 @@ class WorkerGroup:
             SpecError: workers have other columns, or another number of environments, than the first one.
             DeadlineExceeded: a worker was not ready in time.
         """
-        self._tasks = _pickled(self._options.worker_tasks())
-        if self._options.backend == "ray":
-            self._actors = RayActors(
-                RayOptions.of(self._options.backend_options),
-                thread_variables(self._options.num_sub_threads),
-                self._options.start_timeout,
-            )
-        for worker_idx in range(len(self._tasks)):
+        starter = self._starter = WorkerStarter(self._options)
+        for worker_idx in range(self._options.workers):
             handle = WorkerHandle(
                 worker_idx,
                 self.status,
                 self._take_progress,
                 self._restarts.worker_ended,
-                self._new_place,
+                starter.new_place,
                 lambda handle: self.collection.admission.is_collecting(handle.worker_idx),
                 self._options.worker_timeout,
             )
@@ -120,21 +110,13 @@ class WorkerGroup:
         for handle in self.handles:
             self._open(handle)
 
-    def _new_place(self) -> WorkerPlace:
-        return (
-            WorkerProcess(self._options.num_sub_threads)
-            if self._actors is None
-            else self._actors.new_worker()
-        )
-
     def _start(self, handle: WorkerHandle) -> None:
-        """Sends a worker its task."""
-        worker_idx = handle.worker_idx
-        handle.start(self._tasks[worker_idx], self._seed, self.tally.workers[worker_idx].restarts)
+        assert self._starter is not None
+        self._starter.start(handle, self._seed, self.tally.workers[handle.worker_idx].restarts)
 
     def _open(self, handle: WorkerHandle) -> None:
         """Lets a worker that is ready write, and begin the rollouts that it is owed."""
-        _check_equal(self._first, handle.ready, str(handle))
+        check_alike(self._first, handle.ready, str(handle))
         if self._weights is not None:
             self._show_weights(self._weights, handle)
         if self._hooks:
@@ -197,7 +179,7 @@ class WorkerGroup:
             models,
             [devices.policy for devices in self._options.devices()],
             self._options.schemes,
-            send=(lambda _: None) if self._actors is None else WeightSender(self.handles),
+            send=(lambda _: None) if self._options.backend == "process" else WeightSender(self.handles),
             published=self.collection.admission.published,
         )
         for handle in self.handles:
@@ -353,8 +335,8 @@ class WorkerGroup:
         """Kills the workers that still run, and releases everything."""
         # Each step runs also where Ctrl-C ends another one. The last one comes first.
         with ExitStack() as steps:
-            if self._actors is not None:
-                steps.callback(self._actors.close)
+            if self._starter is not None:
+                steps.callback(self._starter.close)
             for handle in self.handles:
                 steps.callback(handle.close_rows)
             if self._collection is not None:
@@ -387,29 +369,3 @@ class WorkerGroup:
             handle.disown()
         if self._collection is not None:
             self._collection.batches.forget()
-
-
-def _pickled(tasks: Sequence[Task]) -> list[bytes]:
-    """Returns the pickles of tasks; equal ones, with a policy that may be large, are pickled once."""
-    names = [field.name for field in fields(Task)]
-    parts = [tuple(id(getattr(task, name)) for name in names) for task in tasks]
-    pickles = {part: cloudpickle.dumps(task) for part, task in dict(zip(parts, tasks, strict=True)).items()}
-    return [pickles[part] for part in parts]
-
-
-def _check_equal(first: Ready, other: Ready, name: str) -> None:
-    """Raises if workers cannot fill one batch.
-
-    Raises:
-        SpecError: they differ in their columns, or in the number of their environments.
-    """
-    if other.num_envs != first.num_envs:
-        raise SpecError(
-            f"create_env_fn: expected as many environments in every worker, got {first.num_envs} in worker 0 and "
-            f"{other.num_envs} in {name}"
-        )
-    if other.signature != first.signature:
-        raise SpecError(
-            f"create_env_fn: expected the same columns in every worker, got {first.signature} in worker 0 and "
-            f"{other.signature} in {name}"
-        )

@@ -1,0 +1,84 @@
+"""The start of workers: their tasks, and the processes or actors that run them."""
+
+# Rules: collectors CX4, CY1
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import cloudpickle
+
+from headrace.collectors.handle.handle import WorkerHandle
+from headrace.collectors.handle.place import WorkerPlace
+from headrace.collectors.handle.process import WorkerProcess, thread_variables
+from headrace.collectors.loop.task import Task
+from headrace.collectors.messages import Ready
+from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.ray.actors import RayActors
+from headrace.collectors.ray.options import RayOptions
+from headrace.errors import SpecError
+
+
+class WorkerStarter:
+    """Starts workers, as processes of this machine or as actors of a cluster.
+
+    Args:
+        options: of the collector.
+
+    Attributes:
+        actors: of the cluster; None: workers are processes.
+
+    Raises:
+        ImportError, ValueError, ConnectionError: there is no such cluster.
+    """
+
+    def __init__(self, options: MultiOptions) -> None:
+        self._tasks = _pickled(options.worker_tasks())
+        self._num_sub_threads = options.num_sub_threads
+        self.actors: RayActors | None = None
+        if options.backend == "ray":
+            self.actors = RayActors(
+                RayOptions.of(options.backend_options),
+                thread_variables(options.num_sub_threads),
+                options.start_timeout,
+            )
+
+    def new_place(self) -> WorkerPlace:
+        """Starts a process or an actor."""
+        return WorkerProcess(self._num_sub_threads) if self.actors is None else self.actors.new_worker()
+
+    def start(self, handle: WorkerHandle, seed: int | None, restarts: int) -> None:
+        """Sends a worker its task; see `WorkerHandle.start`."""
+        handle.start(self._tasks[handle.worker_idx], seed, restarts)
+
+    def close(self) -> None:
+        """Ends the use of the cluster, after the actors."""
+        if self.actors is not None:
+            self.actors.close()
+
+
+def _pickled(tasks: Sequence[Task]) -> list[bytes]:
+    """Returns the pickles of tasks; equal ones, with a policy that may be large, are pickled once."""
+    names = [field.name for field in fields(Task)]
+    parts = [tuple(id(getattr(task, name)) for name in names) for task in tasks]
+    pickles = {part: cloudpickle.dumps(task) for part, task in dict(zip(parts, tasks, strict=True)).items()}
+    return [pickles[part] for part in parts]
+
+
+def check_alike(first: Ready, other: Ready, name: str) -> None:
+    """Raises if workers cannot fill one batch.
+
+    Raises:
+        SpecError: they differ in their columns, or in the number of their environments.
+    """
+    if other.num_envs != first.num_envs:
+        raise SpecError(
+            f"create_env_fn: expected as many environments in every worker, got {first.num_envs} in worker 0 and "
+            f"{other.num_envs} in {name}"
+        )
+    if other.signature != first.signature:
+        raise SpecError(
+            f"create_env_fn: expected the same columns in every worker, got {first.signature} in worker 0 and "
+            f"{other.signature} in {name}"
+        )
