@@ -202,7 +202,8 @@ def test_cx1_a_hook_that_fails_in_a_worker(name):
     def fail(*_):
         raise ZeroDivisionError("by intent")
 
-    with hr.AsyncCollector(lambda: CounterEnv(30), act, frames_per_batch=4) as collector:
+    options = {"frames_per_batch": 4, "restart_workers": False}
+    with hr.AsyncCollector(lambda: CounterEnv(30), act, **options) as collector:
         setattr(collector, name, fail)
         with pytest.raises(hr.WorkerDied) as died:
             collector.next(timeout=20)

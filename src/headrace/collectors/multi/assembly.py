@@ -62,7 +62,7 @@ class Assembly:
     ) -> None:
         self._is_synchronous = is_synchronous
         self._num_envs = num_envs
-        self._steps = [max(steps)] * len(steps) if is_synchronous else steps
+        self._workers, self._steps = len(steps), max(steps)
         self._threads = threads
         self._arrays: BatchArrays | None = None
         self._counts: dict[int, StepCounts] = {}
@@ -78,7 +78,8 @@ class Assembly:
 
     def begin(self) -> bool:
         """Notes that a batch is asked for, and none is complete or asked for; returns whether workers wait for that."""
-        self._arrays, self._counts = None, {}
+        if self._is_synchronous:
+            self._arrays, self._counts = None, {}
         return self._is_synchronous
 
     def add(self, worker_idx: int, rollout: BlockReader, counts: StepCounts) -> Finished | None:
@@ -89,15 +90,17 @@ class Assembly:
             rollout: its steps.
             counts: of its steps.
         """
-        maker, first, wanted = self.makers[0], worker_idx * self._num_envs, len(self._steps)
         if not self._is_synchronous:
-            self.begin()
-            maker, first, wanted = self.makers[worker_idx], 0, 1
+            maker = self.makers[worker_idx]
+            arrays = maker.begin(rollout.signature, rollout.observed, rollout.steps)
+            rollout.copy_into(arrays, 0, self._threads)
+            return Finished(maker.finish(arrays), {worker_idx: counts})
+        (maker,) = self.makers
         if self._arrays is None:
-            self._arrays = maker.begin(rollout.signature, rollout.observed, self._steps[worker_idx])
-        rollout.copy_into(self._arrays, first, self._threads)
+            self._arrays = maker.begin(rollout.signature, rollout.observed, self._steps)
+        rollout.copy_into(self._arrays, worker_idx * self._num_envs, self._threads)
         self._counts[worker_idx] = counts
-        if len(self._counts) < wanted:
+        if len(self._counts) < self._workers:
             return None
         return Finished(maker.finish(self._arrays), dict(sorted(self._counts.items())))
 
