@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.times import LoopSeconds
@@ -292,3 +293,11 @@ def test_messages_travel_whole():
     with pytest.raises(hr.Disconnected):
         other.send(Proceed(at_random=False, is_needed=False, updates_each_step=True))
     other.close()
+
+
+def test_rows_that_are_not_open_yet_owe_nothing():
+    # The thread that listens looks at a worker (CX5) before another thread has opened its rows.
+    rows = WorkerRows(None, None)
+    assert not rows.owes_pages
+    rows.close()
+    rows.disown()

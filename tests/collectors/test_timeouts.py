@@ -7,6 +7,7 @@ import pytest
 
 import headrace as hr
 import headrace.collectors.collector as collector_module
+import headrace.collectors.inline.rollouts as rollouts_module
 from headrace.testing import CounterEnv, FakeClock
 
 SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
@@ -15,7 +16,8 @@ SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
 @pytest.fixture
 def clock(monkeypatch):
     clock = FakeClock()
-    monkeypatch.setattr(collector_module, "SYSTEM_CLOCK", clock)
+    for module in (collector_module, rollouts_module):
+        monkeypatch.setattr(module, "SYSTEM_CLOCK", clock)
     return clock
 
 

@@ -90,7 +90,7 @@ class WorkerRows:
         num_envs = self._ready.num_envs
         self._writer += 1
         self._store = destination.store
-        self._reader = BlockReader(self._store, num_envs, self._ready.observed)
+        reader = BlockReader(self._store, num_envs, self._ready.observed)
         self._connection = LeaseConnection(self._store, self._send)
         self._grantor = LeaseGrantor(
             destination,
@@ -98,9 +98,12 @@ class WorkerRows:
             self._send,
             writer=self._writer,
             may_wait=self._may_wait,
-            committed=self._reader.add,
+            committed=reader.add,
         )
         self._connection.grantors[self._writer] = self._grantor
+        self._reader = (
+            reader  # The last one: the thread that listens may look meanwhile whether rows are open.
+        )
 
     def take(self, frame: Frame) -> None:
         """Takes in a message of the lease protocol; see `LeaseConnection.take`."""
@@ -108,8 +111,8 @@ class WorkerRows:
 
     @property
     def owes_pages(self) -> bool:
-        """Whether the worker waits for pages of a full store."""
-        return self._connection.owes_pages
+        """Whether the worker waits for pages of a full store; False before the rows are opened."""
+        return self._reader is not None and self._connection.owes_pages
 
     def lease_owed(self) -> None:
         """See `LeaseGrantor.lease_owed`."""
@@ -162,5 +165,5 @@ class WorkerRows:
 
     def disown(self) -> None:
         """Closes this process's copy of a store of its own. A replay follows forks itself."""
-        if self._items is None:
+        if self._items is None and self._reader is not None:
             self._store.close()

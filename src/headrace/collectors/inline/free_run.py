@@ -51,7 +51,7 @@ class FreeRun:
         self._stands = False
         self.is_asked = self.stops = self.waits_for_rollout = self.is_paused = self.has_ended = False
         self.failure: BaseException | None = None
-        # Of the steps of the rollout under way, those that are not in the replay yet, and those that fit into it since the last write.
+        # Steps of the rollout under way that are not in the replay yet, and those that still fit into it.
         self._unwritten = self._room = 0
         # Real transitions of the rollout that are in the replay.
         self._written_frames = 0
