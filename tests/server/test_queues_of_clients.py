@@ -555,3 +555,15 @@ def test_a_client_that_breaks_the_protocol_ends_its_connection(address, requests
         with hr.Client(server.address) as other:
             other.queue("q").send(1)
             other.queue("q").wait(5)
+
+
+def test_many_small_samples_travel_in_few_messages(address):
+    """While samples are in flight, further ones are collected."""
+    queue = hr.BatchQueue(0, 1000)
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        for number in range(2000):
+            remote.send(number)
+        remote.wait(5)
+        assert next(client._session.link()._numbers) < 1000
+        assert queue.sample(timeout=5)[0].tolist() == list(range(1000))

@@ -41,10 +41,14 @@ class SampleRing:
         memory = mmap.mmap(descriptor, nbytes)
         self._bytes = memoryview(memory)
         self._columns = layout.columns(memory)
+        self._one_column = self._columns[0] if len(self._columns) == 1 else None
 
     def write(self, number: int, values: Sequence[Any]) -> None:
         """Copies a sample into its place; the values are one per leaf, and checked."""
         place = (number - 1) % self.places
+        if self._one_column is not None:  # A loop costs as much as the copy of a small sample.
+            self._one_column[place] = values[0]
+            return
         # The lengths are equal by construction, and asking zip for it costs as much as one leaf.
         for column, value in zip(self._columns, values):  # noqa: B905
             column[place] = value

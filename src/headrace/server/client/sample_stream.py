@@ -4,9 +4,8 @@ A sample is copied into its place in a ring, sent soon, and stays there until th
 queue. So samples in flight can be sent again when the connection is lost, and the server stores each number once. Over
 a Unix socket the ring is shared memory, and messages carry no samples.
 
-The thread that sends a sample also writes to the socket: at once if nothing is in flight or the last message was sent
-some time ago, and otherwise several samples in one message. A thread in the background sends samples whose sender turns
-to other work, and connects again.
+The thread that sends a sample also writes to the socket: at once if nothing is in flight, and otherwise several samples
+in one message. A thread in the background sends samples whose sender turns to other work, and connects again.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from headrace.server.messages.requests import OpenSender, SendSamples
 from headrace.server.messages.samples import SampleLayout
 from headrace.waits import Wait
 
-_MESSAGE_NBYTES = 1 << 18
-# A sample that follows a message sooner than this waits for others.
-_TOGETHER_SECONDS = 50e-6
+_MESSAGE_NBYTES = 1 << 20
+# While samples are in flight, further ones are collected, and this often the sender looks whether answers have come.
+_LOOK_SECONDS = 200e-6
 # The background thread sends such samples after this time.
 _BACKGROUND_SECONDS = 1e-3
 _LONGEST_PAUSE_SECONDS = 0.1
@@ -138,7 +137,7 @@ class SampleStream:
             if self._sent == self._stored or self._written - self._sent >= self._together:
                 self._send()
             elif time.perf_counter() >= self._look_at:
-                self._advance()
+                self._look_for_answers()
             else:
                 self._arm()
 
@@ -251,6 +250,17 @@ class SampleStream:
         self._settle()
         self._send()
 
+    def _look_for_answers(self) -> None:
+        """Sends the samples that are written if nothing is in flight any more."""
+        if self._link is not None:
+            self._link.look()
+        self._settle()
+        if self._sent == self._stored:
+            self._send()
+        else:
+            self._look_at = time.perf_counter() + _LOOK_SECONDS
+            self._arm()
+
     def _settle(self) -> None:
         """Notes the samples that are confirmed, or refused, or lost with the connection."""
         link = self._link
@@ -291,7 +301,7 @@ class SampleStream:
                 return
             self._flying.append(_Message(reply, first + count - 1))
             self._sent += count
-        self._look_at = time.perf_counter() + _TOGETHER_SECONDS
+        self._look_at = time.perf_counter() + _LOOK_SECONDS
 
     # ---- opening ---------------------------------------------------------------------------------------------------
 

@@ -199,6 +199,7 @@ class _Sender:
         self._waiting.append(_Waiting(request.number, self._received, [column[known:] for column in columns]))
         if len(self._waiting) == 1 and not self.store_waiting():
             self._served.wait_for_places(self)
+        self._served.serve()
 
     def _columns(self, first: int, count: int, payload: Payload) -> list[NDArray[Any]]:
         """Returns the leaves of samples, with the values that the queue may store."""

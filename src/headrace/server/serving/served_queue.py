@@ -76,15 +76,18 @@ class ServedQueue:
         self.core.unwatch(self._call)
 
     def _call(self) -> None:
-        """Asks for a call of `_serve`; any thread calls it, whenever the queue has changed."""
+        """Asks for a call of `serve`; any thread calls it, whenever the queue has changed."""
         if (self._takers or self._senders) and not self._is_called:
             self._is_called = True
-            self._selector.call_soon(self._serve)
+            if not self._selector.is_current_thread:
+                self._selector.call_soon(self.serve)
 
-    def _serve(self) -> None:
-        self._is_called = False
-        self._store_waiting()
-        self._deliver()
+    def serve(self) -> None:
+        """Does what changes of the queue allow; to be called after each change that this thread makes."""
+        while self._is_called:
+            self._is_called = False
+            self._store_waiting()
+            self._deliver()
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
@@ -93,6 +96,7 @@ class ServedQueue:
         self.core.count_blocked_send()
         self._senders.append(sender)
         self._store_waiting()  # A place may have become free before the sender was in the list.
+        self.serve()
 
     def leave(self, sender: WaitingSender) -> None:
         """Calls a sender no more."""
@@ -111,6 +115,7 @@ class ServedQueue:
         """Delivers a batch to a taker, now or when one is full."""
         self._takers.append(taker)
         self._deliver()
+        self.serve()
         if taker in self._takers:
             self._end_late_takers()
 
