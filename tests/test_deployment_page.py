@@ -1,6 +1,7 @@
 """docs/deployment.md: its files are valid, and its command lines start a server."""
 
 import configparser
+import dataclasses
 import json
 import re
 import shlex
@@ -74,7 +75,8 @@ def test_a_client_reaches_what_a_file_describes(config, text):
 
 def test_the_whole_file_has_every_key_and_the_page_every_kind():
     kinds = [each for each in vars(sections).values() if isinstance(each, type) and issubclass(each, Struct)]
-    for key in {field.name for kind in kinds for field in fields(kind)}:
+    limits = {field.name for field in dataclasses.fields(hr.server.Limits)}
+    for key in limits | {field.name for kind in kinds for field in fields(kind)}:
         assert re.search(rf"\b{key}\b( = |[].])", FILES[1]) or f"`{key}`" in TEXT, key
     tags = [each.__struct_config__.tag for each in kinds if isinstance(each.__struct_config__.tag, str)]
     selectors = get_args(get_type_hints(SelectorJson)["kind"])

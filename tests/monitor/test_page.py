@@ -247,8 +247,9 @@ def test_a_server_with_its_replays_and_queues(replay):
         assert found["server"]["connections"] == 0
         assert get(monitor, f"/api/item?{query(replay='r', table=NASTY)}").json["rows"] == 2
         assert get(monitor, f"/api/item?{query(replay=NASTY, table=NASTY)}").status == 404
-    with pytest.raises(hr.Closed):
-        hr.monitor.serve(server)
+    with hr.monitor.serve(server) as monitor:
+        found = get(monitor, "/api/statistics").json
+    assert (found["replays"]["r"]["state"], found["server"]) == ("closed", None)
 
 
 def test_queues_beside_replays(replay):

@@ -51,6 +51,10 @@ class Monitor(Closing):
         with self._listener:
             asyncio.run(self._server.serve(sockets=[self._listener]))
 
+    def refresh(self) -> None:
+        """Takes the statistics now, instead of within a second."""
+        self._recorder.take()
+
     def close(self) -> None:
         """Ends the page and its threads. The replay stays open. A second call does nothing."""
         self._recorder.stop()
@@ -76,7 +80,7 @@ def serve(
 
     Args:
         replay: a replay; several replays and queues by name; or a server, which is shown with its replays, queues and
-            connections.
+            connections while it runs.
         collector: also shows this collector.
         host: the address to listen at. Other machines reach it only if it is not a loopback address.
         port: 0 takes a free one.
@@ -87,7 +91,6 @@ def serve(
         ImportError: the extra `server` is not installed.
         OSError: the port is in use.
         TypeError: the replay or the collector has no `statistics`.
-        Closed: the server is not running.
         ValueError: no replay, or `host` is not a loopback address and there is no token.
     """
     source, objects = _source(replay)
@@ -124,7 +127,6 @@ def serve(
 def _source(replay: Any) -> tuple[Source, dict[str, Any]]:
     """Returns the source of statistics, and the replays and queues by name."""
     if isinstance(replay, Server):
-        replay.statistics()
         return WholeServer(replay, replay.served), dict(replay.served)
     objects = dict(replay) if isinstance(replay, Mapping) else {"replay": replay}
     if not objects:

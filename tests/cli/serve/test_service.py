@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -235,6 +236,18 @@ def test_the_page(settings):
 
     serve(settings(text), during)
     assert found[0]["replays"]["r"]["tables"]["t"]["max_size"] == 50
+
+
+def test_a_start_that_fails_saves_nothing(settings, tmp_path):
+    """A restart again and again must not replace the checkpoints that are kept."""
+    saved = save(tmp_path / "saved" / "r", [1])
+    with socket.create_server(("127.0.0.1", 0)) as in_use:
+        port = in_use.getsockname()[1]
+        with pytest.raises(click.BadParameter, match="page: "):
+            serve(settings(CONFIG.replace("[queues.q]", f"[page]\nport = {port}\n[queues.q]")), pytest.fail)
+        with pytest.raises(OSError):
+            serve(settings(CONFIG.replace("127.0.0.1:0", f"127.0.0.1:{port}")), pytest.fail)
+    assert list((tmp_path / "saved" / "r").iterdir()) == [saved]
 
 
 # ---- the command ---------------------------------------------------------------------------------------------------

@@ -19,6 +19,10 @@ every_seconds = 600
 keep = 3
 load_newest = true
 
+[limits]
+connections = 100
+handshake_timeout = 5
+
 [page]
 port = 0
 token = { environment = "PAGE_TOKEN" }
@@ -106,6 +110,7 @@ def test_every_form(read, tmp_path, monkeypatch):
     assert (found.checkpoint.directory, found.checkpoint.every_seconds) == (str(tmp_path / "saved"), 600.0)
     assert (found.checkpoint.keep, found.checkpoint.load_newest) == (3, True)
     assert (found.page.host, found.page.port) == ("127.0.0.1", 0)
+    assert found.limits == hr.server.Limits(connections=100, handshake_timeout=5.0)
     robot = found.replays["robot"]
     assert (robot.capacity, robot.path, robot.seed) == (1000, tmp_path / "store", 7)
     joints = (np.float32(0), np.zeros(3))
@@ -217,6 +222,21 @@ def test_every_form(read, tmp_path, monkeypatch):
             "[replays.r]",
             '[checkpoint]\ndirectory = "c"\nevery_seconds = 0\n[replays.r]',
             "5: checkpoint.every_seconds: expected `float` > 0.0",
+        ),
+        (
+            "[replays.r]",
+            "[limits]\nclients = 5\n[replays.r]",
+            "4: limits.clients: unknown key; expected one of conn",
+        ),
+        (
+            "[replays.r]",
+            "[limits]\nlanes = 0\n[replays.r]",
+            "4: limits.lanes: expected an integer >= 1, got 0",
+        ),
+        (
+            "[replays.r]",
+            '[limits]\nlanes = "x"\n[replays.r]',
+            "4: limits.lanes: expected an integer >= 1, got 'x'",
         ),
         ("[replays.r]", "[page]\nport = 99999\n[replays.r]", "4: page.port: expected `int` <= 65535"),
         (

@@ -136,6 +136,7 @@ class FileSections(_Section, frozen=True):
     drain_timeout: _Seconds = 5.0
     token: TokenSection | None = None
     tls: TlsSection | None = None
+    limits: dict[str, Any] = {}
     checkpoint: CheckpointSection | None = None
     page: PageSection | None = None
     replays: dict[str, dict[str, Any]] = {}

@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.cli.serve.checkpoints import open_replay, save
 from headrace.cli.serve.settings import Settings
+from headrace.monitor import Monitor
 from headrace.monitor import serve as serve_page
 from headrace.replay.public import Replay
 from headrace.server.batch_queue import BatchQueue
@@ -76,8 +77,12 @@ class Service:
         """
         settings = self._settings
         server = self._new_server(settings)
+        # First, because a server that ends saves its replays, and one that could not start has nothing new.
+        page = self._start_page(server)
         with server:
-            announce(Ready(server.addresses, self._start_page(server)))
+            if page is not None:
+                page.refresh()
+            announce(Ready(server.addresses, None if page is None else page.url))
             every = None if settings.checkpoint is None else settings.checkpoint.every_seconds
             while not wait(every):
                 save(server)
@@ -104,6 +109,7 @@ class Service:
                 unix=settings.unix,
                 token=settings.token,
                 tls=settings.tls,
+                limits=settings.limits,
                 checkpoint=None if checkpoint is None else checkpoint.directory,
                 keep=None if checkpoint is None else checkpoint.keep,
                 insecure=settings.insecure,
@@ -113,10 +119,10 @@ class Service:
         given = settings.checkpoint
         return Path(given.directory) / name if given is not None and given.load_newest else None
 
-    def _start_page(self, server: Server) -> str | None:
+    def _start_page(self, server: Server) -> Monitor | None:
         page = self._settings.page
         if page is None:
             return None
         with self._settings.document.at(("page",)):
             monitor = serve_page(server, host=page.host, port=page.port, token=self._settings.page_token)
-        return self._stack.enter_context(monitor).url
+        return self._stack.enter_context(monitor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from headrace.cli.serve.sections import (
 )
 from headrace.cli.serve.tls import server_context
 from headrace.server.addresses import parse_address
+from headrace.server.limits import Limits
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from headrace.tables.description.table import Table
@@ -59,7 +60,7 @@ class Settings:
 
     Attributes:
         document: the file, for errors that are found later.
-        address, unix, insecure, token, tls: see `hr.Server`.
+        address, unix, insecure, token, tls, limits: see `hr.Server`.
         drain_timeout: see `Server.stop`.
         checkpoint, page: None for none.
         page_token: that visitors of the page show.
@@ -71,6 +72,7 @@ class Settings:
     unix: Path | None
     insecure: bool
     tls: ssl.SSLContext | None
+    limits: Limits
     drain_timeout: float
     checkpoint: CheckpointSection | None
     page: PageSection | None
@@ -112,6 +114,7 @@ def read_settings(path: Path) -> Settings:
         insecure=given.insecure,
         tls=None if given.tls is None else server_context(document, given.tls),
         drain_timeout=given.drain_timeout,
+        limits=_limits(document, given.limits),
         checkpoint=checkpoint,
         page=given.page,
         replays={name: _replay(document, ("replays", name)) for name in given.replays},
@@ -119,6 +122,17 @@ def read_settings(path: Path) -> Settings:
         token=_token(document, ("token",), given.token),
         page_token=_token(document, ("page", "token"), page_token),
     )
+
+
+def _limits(document: Document, given: dict[str, Any]) -> Limits:
+    limits = Limits()
+    known = [each.name for each in fields(Limits)]
+    for name, value in given.items():
+        if name not in known:
+            raise document.error(("limits", name), f"unknown key; expected one of {', '.join(known)}")
+        with document.at(("limits", name)):
+            limits = replace(limits, **{name: value})
+    return limits
 
 
 def _replay(document: Document, key: Key) -> ReplaySettings:
