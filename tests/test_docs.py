@@ -11,7 +11,12 @@ import headrace as hr
 import headrace.replay
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("design/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "SECURITY.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("design/*.md")),
+]
 USER_PAGES = [page for page in PAGES if page.parent.name != "design"]
 SESSIONS = [page for page in PAGES if ">>> " in page.read_text()]
 

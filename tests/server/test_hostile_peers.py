@@ -1,10 +1,12 @@
 """Bytes of any kind end at worst their own connection."""
 
+import gc
 import logging
 import socket
 import struct
 import threading
 import time
+import weakref
 
 import pytest
 from hypothesis import given, settings
@@ -181,6 +183,14 @@ def test_two_hundred_at_once(server):
             peer.close()
     until(lambda: server.statistics().connections == 0)
     assert server.statistics().served["r"].tables["q"].waiting_samples == 0
+
+
+def test_an_ended_connection_is_not_kept_until_its_handshake_would_be_late(server):
+    """WI4: many in a row would fill the memory meanwhile."""
+    with connected(server):
+        until(lambda: len(server._running()._open) == 1)
+        (served,) = (weakref.ref(each) for each in server._running()._open)
+    until(lambda: gc.collect() >= 0 and served() is None)
 
 
 def until(condition):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headrace.clock import Clock
@@ -68,7 +69,9 @@ class ServedConnection:
         self._is_ending = False
         self._has_ended = False
         host.selector.add(self)
-        host.selector.call_at(time.monotonic() + host.limits.handshake_timeout, self._end_late_handshake)
+        # A connection that has ended before must not be held until then.
+        late = weakref.WeakMethod(self._end_late_handshake)
+        host.selector.call_at(time.monotonic() + host.limits.handshake_timeout, lambda: _call(late))
 
     @property
     def is_full(self) -> bool:
@@ -203,3 +206,10 @@ class ServedConnection:
             self._requests.close()
         self._host.has_ended(self, error)
         self.channel.close()
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Calls a method if its object is still there."""
+    found = method()
+    if found is not None:
+        found()
