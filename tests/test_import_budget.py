@@ -40,3 +40,14 @@ def test_nothing_heavy_is_loaded(use):
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30
     )
     assert done.stdout.split() == []
+
+
+def test_a_worker_starts_without_tables_and_replays():
+    # They would take a third of its start.
+    code = "import sys, headrace.collectors.worker.main; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30
+    )
+    loaded = done.stdout.split()
+    assert "headrace.collectors.worker.worker" in loaded
+    assert not {"headrace.tables", "headrace.replay", "headrace.persist", "torch"}.intersection(loaded)

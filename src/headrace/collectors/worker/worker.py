@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import cloudpickle
 import numpy as np
@@ -27,13 +28,15 @@ from headrace.collectors.updates.models import POLICY, models_of
 from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
-from headrace.collectors.worker.rollout_copy import RolloutCopy
 from headrace.collectors.worker.seeds import WorkerSeeds
-from headrace.collectors.worker.staged_rollouts import StagedRollouts
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye
 from headrace.leases.page_writer import PageWriter, Purpose
+
+if TYPE_CHECKING:
+    from headrace.collectors.worker.rollout_copy import RolloutCopy
+    from headrace.collectors.worker.staged_rollouts import StagedRollouts
 
 
 class Worker:
@@ -71,7 +74,10 @@ class Worker:
         self._copy: RolloutCopy | None = None
         self.loop = CollectingLoop(task, self._refresh)
         self._staged: StagedRollouts | None = None
+        # These parts have a store of their own, and with it half of the package: most workers start without them.
         if task.postproc is not None:
+            from headrace.collectors.worker.staged_rollouts import StagedRollouts
+
             self._staged = StagedRollouts(self.loop, task.postproc, self._hooks, worker_idx, self._send)
         self._own = OwnCollector(self.loop, worker_idx, lambda: self._weights.number, self._renumber)
         try:
@@ -302,6 +308,8 @@ class Worker:
         if self._hooks.post is None:
             self._copy = None
         elif self._copy is None and self._staged is None:
+            from headrace.collectors.worker.rollout_copy import RolloutCopy
+
             self._copy = RolloutCopy(self.loop, self._idx)
 
     def _pause_if_asked(self) -> None:
