@@ -211,7 +211,11 @@ def test_every_form(read, tmp_path, monkeypatch):
             "3: token: expected the place of the secret: { environment = ",
         ),
         ("[replays.r]", "token = { }\n[replays.r]", "3: token: expected either environment = "),
-        ("[replays.r]", 'token = { file = "none" }\n[replays.r]', "3: token.file: "),
+        (
+            "[replays.r]",
+            'token = { file = "none" }\n[replays.r]',
+            "3: token.file: expected a file with a secret, got ",
+        ),
         (
             "[replays.r]",
             'token = { environment = "NO_SUCH" }\n[replays.r]',
@@ -237,6 +241,11 @@ def test_every_form(read, tmp_path, monkeypatch):
             "[replays.r]",
             '[limits]\nlanes = "x"\n[replays.r]',
             "4: limits.lanes: expected an integer >= 1, got 'x'",
+        ),
+        (
+            "[replays.r]",
+            '[page]\nhost = "0.0.0.0"\n[replays.r]',
+            "4: page.host: other machines reach 0.0.0.0; add token",
         ),
         ("[replays.r]", "[page]\nport = 99999\n[replays.r]", "4: page.port: expected `int` <= 65535"),
         (

@@ -69,10 +69,10 @@ class Document:
 
     @contextmanager
     def at(self, key: Key) -> Iterator[None]:
-        """Turns the ValueError, TypeError or OSError of a block into the error of a key."""
+        """Turns the ValueError or TypeError of a block into the error of a key."""
         try:
             yield
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError) as error:
             # Messages of a class begin with the name of its argument, which the key repeats.
             raise self.error(key, str(error).removeprefix(f"{key[-1]}: ")) from error
 

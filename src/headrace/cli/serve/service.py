@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -45,7 +46,7 @@ class Service:
         self._settings = settings
         self._stack = ExitStack()
 
-    def __enter__(self) -> Service:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,7 +73,7 @@ class Service:
 
         Raises:
             click.BadParameter: settings that do not fit together.
-            OSError: an address cannot be bound.
+            OSError: an address cannot be bound, or a file cannot be written.
             CheckpointError: a store or a checkpoint cannot be used, or a replay could not be saved at the end.
         """
         settings = self._settings

@@ -26,7 +26,7 @@ from headrace.cli.serve.sections import (
     TokenSection,
 )
 from headrace.cli.serve.tls import server_context
-from headrace.server.addresses import parse_address
+from headrace.server.addresses import Address, parse_address
 from headrace.server.limits import Limits
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
@@ -103,7 +103,12 @@ def read_settings(path: Path) -> Settings:
         raise document.error(
             ("queues", name), "expected another name than that of a replay; rename one of them"
         )
-    page_token = None if given.page is None else given.page.token
+    page = given.page
+    if page is not None and page.token is None and not Address(host=page.host).is_local:
+        raise document.error(
+            ("page", "host"),
+            f'other machines reach {page.host}; add token = {{ environment = "NAME" }} to [page]',
+        )
     folder, checkpoint = path.parent, given.checkpoint
     if checkpoint is not None:
         checkpoint = msgspec.structs.replace(checkpoint, directory=str(folder / checkpoint.directory))
@@ -116,11 +121,11 @@ def read_settings(path: Path) -> Settings:
         drain_timeout=given.drain_timeout,
         limits=_limits(document, given.limits),
         checkpoint=checkpoint,
-        page=given.page,
+        page=page,
         replays={name: _replay(document, ("replays", name)) for name in given.replays},
         queues={name: _queue(document, ("queues", name)) for name in given.queues},
         token=_token(document, ("token",), given.token),
-        page_token=_token(document, ("page", "token"), page_token),
+        page_token=_token(document, ("page", "token"), None if page is None else page.token),
     )
 
 
@@ -237,8 +242,10 @@ def _token(document: Document, key: Key, given: TokenSection | None) -> str | No
                     (*key, "environment"), f"the environment variable {name} is not set; set it"
                 )
         case None, str(file):
-            with document.at((*key, "file")):
+            try:
                 found = (document.path.parent / file).read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise document.error((*key, "file"), f"expected a file with a secret, got {error}") from error
             if not found:
                 raise document.error((*key, "file"), f"{file} is empty; write the secret into it")
         case _:
