@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from headrace.leases.frames import Payload
 from headrace.server.messages.columns import packed_arrays
 from headrace.spec import Signature
 
@@ -31,13 +33,21 @@ class StepBuffer:
     """
 
     def __init__(self, signature: Signature, lanes: int) -> None:
+        self._signature = signature
         self._capacity = max(1, min(_MOST_STEPS, _NBYTES // max(1, lanes * signature.nbytes)))
-        self._columns = {
-            name: np.zeros((self._capacity, lanes, *spec.shape), spec.dtype)
-            for name, spec in signature.columns.items()
-        }
         self._lanes = lanes
         self.count = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Takes new memory: that of the last steps is their payload, which may have to be sent again."""
+        rows, offset = self._capacity * self._lanes, 0
+        self._block = np.empty(rows * self._signature.nbytes, np.uint8)
+        self._columns: dict[str, NDArray[Any]] = {}
+        for name, spec in self._signature.columns.items():
+            flat = self._block[offset : offset + rows * spec.nbytes].view(spec.dtype.newbyteorder("<"))
+            self._columns[name] = flat.reshape(self._capacity, self._lanes, *spec.shape)
+            offset += flat.nbytes
 
     @property
     def is_full(self) -> bool:
@@ -51,8 +61,13 @@ class StepBuffer:
             column[count] = step[name]
         self.count = count + 1
 
-    def take(self) -> bytes:
+    def take(self) -> Payload:
         """Returns the payload of the steps and empties the buffer."""
-        payload = packed_arrays([column[: self.count] for column in self._columns.values()])
+        is_full, count = self.is_full, self.count
         self.count = 0
+        if not is_full:
+            return packed_arrays([column[:count] for column in self._columns.values()])
+        # The columns lie one behind the other: nothing is copied.
+        payload = memoryview(self._block)
+        self._begin()
         return payload

@@ -103,8 +103,9 @@ class WriterConnection:
 
     def send(self, *messages: Message, payload: Payload = b"") -> None:
         """Sends messages, the last one with the payload; writers send again what is lost with a connection."""
+        parts = [memoryview(payload)] if len(payload) else []
         with suppress(Disconnected):
-            PEERS.send(self, *messages, payload=payload, most=_NO_LIMIT)
+            PEERS.send(self, *messages, parts=parts, most=_NO_LIMIT)
 
     # ---- in the thread that listens --------------------------------------------------------------------------------
 

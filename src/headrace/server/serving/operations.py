@@ -35,7 +35,6 @@ from headrace.spec import Signature
 _Wanted: TypeAlias = tuple[str, tuple[int, ...]]
 _PRIORITIES = np.dtype("<f8")
 _SESSION_NBYTES = 16
-_MOST_LANES = 1 << 16
 _MOST_RULES = 256
 _MOST_WINDOW_ROWS = 1 << 26
 # Of rows for which a client asks for pages at once: as many as a payload may have.
@@ -50,8 +49,6 @@ def check_opening(opening: OpenWriter) -> None:
     """
     if len(opening.session) != _SESSION_NBYTES:
         raise ValueError(f"session: expected {_SESSION_NBYTES} bytes, got {len(opening.session)}")
-    if not 1 <= opening.lanes <= _MOST_LANES:
-        raise ValueError(f"lanes: expected 1 to {_MOST_LANES} for a writer of a client, got {opening.lanes}")
     longest = max((rule.length + rule.lookahead for rule in opening.rules), default=0)
     if longest * opening.lanes > _MOST_WINDOW_ROWS or len(opening.rules) > _MOST_RULES:
         raise ValueError(
