@@ -8,19 +8,17 @@ other one is sent alone and waits for its answer, so an error is raised by the c
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from headrace.clock import SYSTEM_CLOCK
-from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.errors import Disconnected
 from headrace.leases.frames import Payload
-from headrace.leases.messages import Message, packed
+from headrace.leases.messages import packed
 from headrace.server.client.operation_log import NO_USE, OperationLog, Use
 from headrace.server.client.step_buffer import StepBuffer
+from headrace.server.client.writer_link import Connection, WriterLink
 from headrace.server.messages.writing import (
     AppendSteps,
     CloseWriter,
@@ -30,7 +28,6 @@ from headrace.server.messages.writing import (
     Operation,
     Refused,
     Report,
-    StopWaiting,
     Waited,
     WaitPending,
     WantKeys,
@@ -39,7 +36,6 @@ from headrace.server.messages.writing import (
     WriterState,
 )
 from headrace.spec import Signature
-from headrace.waits import Wait
 
 # In place of the ticket of a request.
 _KEYS = 0
@@ -50,17 +46,7 @@ _MOST_FLYING = 512
 _NETWORK_SECONDS = 1.0
 
 
-class Link(Protocol):
-    """A connection to the server, as writers use it."""
-
-    def send(self, *messages: Message, payload: Payload = b"") -> None:
-        """Sends messages, the last one with the payload, without waiting for the server."""
-
-    def forget(self, stream: OperationStream) -> None:
-        """Forgets a writer, which sends nothing more."""
-
-
-class OperationStream:
+class OperationStream(WriterLink):
     """Sends the operations of one writer. One thread calls it; `take` and `lose` come from the one that receives.
 
     Args:
@@ -77,24 +63,16 @@ class OperationStream:
     """
 
     def __init__(self, signature: Signature, opening: OpenWriter, timeout: float | None) -> None:
-        self._opening = opening
-        self._timeout = timeout
-        self._changed = threading.Condition(threading.RLock())
+        super().__init__(opening, timeout)
         self._buffer = StepBuffer(signature, opening.lanes)
         self._buffer_use = NO_USE
         self._version = 0
         self._log = OperationLog(opening.lanes)
-        self._requests: dict[int, Message] = {}
-        self._link: Link | None = None
-        self._is_open = self._was_open = False
+        self._was_open = False
         self._sequence = 0
-        self._tickets = 0
         self._refusals: dict[int, Exception] = {}
-        self._answers: dict[int, Exception | None] = {}
         self._keys = range(0)
-        self._end: Exception | None = None
         self._is_closing = False
-        self._lost_at = 0.0
         self.state = WriterState(
             writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
         )
@@ -105,7 +83,7 @@ class OperationStream:
 
     # ---- the connection --------------------------------------------------------------------------------------------
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: Connection) -> None:
         """Opens the writer over a connection, the first or another; see `wait_until_open`."""
         with self._changed:
             self._link, self._is_open = link, False
@@ -148,34 +126,6 @@ class OperationStream:
             self._wait(lambda: self._is_open or 0 in self._refusals)
             if 0 in self._refusals:
                 raise self._refusals[0]
-
-    def lose(self) -> None:
-        """Notes that the connection has ended; operations are kept for the next one."""
-        with self._changed:
-            self._lost_at = time.monotonic()
-            self._link, self._is_open = None, False
-
-    def give_up(self, error: Exception) -> None:
-        """Notes that nothing more will be sent: every call raises this error."""
-        with self._changed:
-            link, was_open = self._link, self._is_open
-            self._link, self._is_open = None, False
-            self._end = error
-            self._changed.notify_all()
-        if link is not None:
-            if was_open:
-                link.send(CloseWriter(writer=self.number))
-            link.forget(self)
-
-    def become_inherited(self, error: Exception) -> None:
-        """Ends the stream in a forked child, whose parent goes on with it; another thread may have held the lock."""
-        self._changed = threading.Condition(threading.RLock())
-        self._link, self._is_open, self._end = None, False, error
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether every call raises an error; see `give_up`."""
-        return self._end is not None
 
     def take(self, message: WriterAnswer) -> None:
         """Processes a message of the server."""
@@ -249,6 +199,10 @@ class OperationStream:
             )
             if self._buffer.is_full or not self._log.flying:
                 self._send_buffer()
+
+    def send_collected(self) -> None:
+        """See `WriterLink.send_collected`."""
+        self._send_buffer()
 
     def _send_buffer(self, must: bool = False) -> None:
         count = self._buffer.count
@@ -350,16 +304,6 @@ class OperationStream:
             seconds = min(seconds, self._timeout)
         self._wait(lambda: not self._log.flying, seconds)
 
-    @property
-    def number(self) -> int:
-        """The number of the writer in its client."""
-        return self._opening.writer
-
-    @property
-    def replay(self) -> str:
-        """The name of the replay."""
-        return self._opening.replay
-
     def wait_until_applied(self, timeout: float | None) -> None:
         """Returns when no item is in flight or pending; any thread may call it.
 
@@ -368,10 +312,10 @@ class OperationStream:
         """
         with self._changed:
             if self._end is None and (self.is_busy or self.state.pending):
-                self.ask(WaitPending, timeout, self._pending_message, lambda: self._unacknowledged, most=0)
+                self.ask(WaitPending, timeout, self._pending_message, lambda: self.unacknowledged, most=0)
 
     def _pending_message(self, seconds: float) -> str:
-        return f"{self._unacknowledged} items of a writer are not applied after {seconds:.3g} s"
+        return f"{self.unacknowledged} items of a writer are not applied after {seconds:.3g} s"
 
     @property
     def is_busy(self) -> bool:
@@ -387,51 +331,6 @@ class OperationStream:
         """Upper bound of the number of items that the operations in flight make."""
         return self._log.items + self._buffer_use.items
 
-    def ask(
-        self,
-        make: Callable[..., Message],
-        timeout: float | None,
-        message: Callable[[float], str],
-        pending: Callable[[], int],
-        **fields: Any,
-    ) -> None:
-        """Sends a request and waits for its answer.
-
-        Args:
-            make: the class of the request.
-            timeout: in seconds; None waits without limit.
-            message, pending: see `Wait`.
-            fields: of the request.
-
-        Raises:
-            DeadlineExceeded: not within `timeout`.
-            Exception: the server's refusal.
-        """
-        with self._changed:
-            self._send_buffer()
-            self._tickets += 1
-            ticket = self._tickets
-            request = make(writer=self._opening.writer, ticket=ticket, **fields)
-            self._request(ticket, request)
-            try:
-                self._wait(lambda: ticket in self._answers, timeout, message, pending)
-            except BaseException:
-                self._requests.pop(ticket, None)
-                if self._link is not None and self._is_open:
-                    self._link.send(StopWaiting(writer=self._opening.writer, ticket=ticket))
-                raise
-            error = self._answers.pop(ticket)
-            if error is not None:
-                raise error
-
-    def _request(self, ticket: int, request: Message) -> None:
-        """Sends a request, again after each reconnection until it is answered."""
-        self._requests[ticket] = request
-        if self._link is not None and self._is_open:
-            self._link.send(request)
-        elif self._end is not None:
-            raise self._lost()
-
     def key(self) -> int:
         """Returns a key that the server gave this writer; waits for more only when all are used."""
         with self._changed:
@@ -441,56 +340,10 @@ class OperationStream:
             key, self._keys = self._keys[0], self._keys[1:]
             return key
 
-    def _wait(
-        self,
-        is_over: Callable[[], bool],
-        timeout: float | None = -1,
-        message: Callable[[float], str] | None = None,
-        pending: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Waits for the server; without a timeout of the call, for the client's."""
-        wait: Wait | None = None
-        while not is_over():
-            self._check_server()
-            if wait is None:
-                timeout = self._timeout if timeout == -1 else timeout
-                wait = Wait(SYSTEM_CLOCK, timeout, message or self._waiting_message, pending)
-            try:
-                released = wait.look(self._changed)
-            except DeadlineExceeded as error:
-                if self._link is not None:
-                    raise
-                raise Disconnected(
-                    f"the connection is lost, and the server was not reached again: {error}",
-                    pending=self._unacknowledged,
-                ) from error
-            if not released:
-                wait.turn_on(self._changed)
-
-    def _check_server(self) -> None:
-        """Raises if the server is gone, or was not reached for the time of the client."""
-        if self._end is not None:
-            raise self._lost()
-        seconds = time.monotonic() - self._lost_at
-        if self._link is None and self._timeout is not None and seconds > self._timeout:
-            raise Disconnected(
-                f"the connection is lost, and the server was not reached again in {seconds:.3g} s",
-                pending=self._unacknowledged,
-            )
-
-    def _waiting_message(self, seconds: float) -> str:
-        return f"the server did not answer a writer of {self._opening.replay!r} within {seconds:.3g} s"
-
     @property
-    def _unacknowledged(self) -> int:
-        """Number of items that are not known to be applied; those in flight are bounded by their rules."""
+    def unacknowledged(self) -> int:
+        """See `WriterLink.unacknowledged`; the items in flight are bounded by their rules."""
         return self.state.pending + self.items_flying
-
-    def _lost(self) -> Exception:
-        """Returns the error with which the stream has ended, for one more call."""
-        error, count = self._end, self._unacknowledged
-        text = f"{error}; {count} items of this writer are not acknowledged" if count else str(error)
-        return Closed(text) if isinstance(error, Closed) else Disconnected(text, pending=count)
 
     def check(self) -> None:
         """Raises the error with which the stream has ended; or that of an operation that was not waited for, once."""

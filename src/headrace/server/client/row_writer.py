@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed
 from headrace.leases.messages import packed
 from headrace.replay.intake.final_columns import FinalColumns
 from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
+from headrace.server.client.given_for_call import GivenForCall
 from headrace.server.client.lane_lengths import LaneLengths
 from headrace.server.client.operation_log import Use
 from headrace.server.client.operation_stream import OperationStream
+from headrace.server.client.pending_items import PendingItems
 from headrace.server.client.writer_connection import WriterConnection
 from headrace.server.messages.columns import packed_arrays
 from headrace.server.messages.rules import described_rule
@@ -32,18 +34,14 @@ from headrace.server.messages.writing import (
     DropLanes,
     EndLanes,
     EndStreams,
-    Given,
     MakeRoom,
     OpenWriter,
     Sync,
-    WaitPending,
 )
 from headrace.spec import Signature, check_array
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 
 Values = Mapping[str, NDArray[Any]]
-
-_NOTHING_SELECTED = Selection({}, {})
 
 
 class WrittenReplay(NamedTuple):
@@ -103,8 +101,7 @@ class RemoteRowWriter:
         # Steps that calls have begun to send, and those that are sent.
         self._begun = self._sent = 0
         self._declared: frozenset[str] | None = None
-        self._given: Mapping[int, NDArray[np.float64]] = {}
-        self._selected = _NOTHING_SELECTED
+        self._given = GivenForCall()
         self._is_recording = False
         # Upper bounds of the items that a step, and the end of one lane, complete.
         self._items_of_step = 2 * len(self._rules) * lanes
@@ -122,6 +119,7 @@ class RemoteRowWriter:
             ),
             connection.timeout,
         )
+        self._items = PendingItems(self._stream)
         connection.open(self._stream)
         self._closed = False
 
@@ -153,14 +151,14 @@ class RemoteRowWriter:
         """See `WriterLike.append`."""
         self._check_open()
         checked = self._checked(step)
-        if self._may_exceed_pending():
+        if self._items.may_exceed(self._max_pending):
             self._wait_to_append()
         self._append(checked)
 
     def wait_to_append(self) -> None:
         """See `WriterLike.wait_to_append`."""
         self._check_open()
-        if self._may_exceed_pending():
+        if self._items.may_exceed(self._max_pending):
             self._wait_to_append()
 
     def _checked(self, step: Any) -> Values:
@@ -182,7 +180,7 @@ class RemoteRowWriter:
         return self.steps
 
     def _append(self, step: Mapping[str, Any]) -> None:
-        given = self._take_given()
+        given = self._given.take()
         self._begun = self._sent + 1
         try:
             if given is None:
@@ -224,7 +222,7 @@ class RemoteRowWriter:
                 idle=packed(idle, np.dtype(np.bool_)),
                 ended=packed(ended),
                 columns=list(finals),
-                given=self._take_given(),
+                given=self._given.take(),
             )
         except Exception:  # The server refused it.
             self._begun = self._sent
@@ -282,7 +280,7 @@ class RemoteRowWriter:
             else Use(items=self._items_of_end * len(lanes)),
             lanes=packed(lanes),
             columns=None if values is None else list(values),
-            given=self._take_given(),
+            given=self._given.take(),
         )
         self._lengths.end(lanes, int(values is not None))
 
@@ -291,7 +289,7 @@ class RemoteRowWriter:
         self._check_open()
         is_open = np.flatnonzero(self._lengths.open)
         use = Use(items=self._items_of_end * len(is_open))
-        self._stream.put(CutLanes, use=use, end=None if end is None else end.name, given=self._take_given())
+        self._stream.put(CutLanes, use=use, end=None if end is None else end.name, given=self._given.take())
         self._lengths.end(is_open, 0)
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
@@ -315,7 +313,7 @@ class RemoteRowWriter:
         self._check_table(table)
         check_priority(priority)
         length, lane = check_count("length", length, 1), self._checked_lane(lane)
-        if self._may_exceed_pending():
+        if self._items.may_exceed(self._max_pending):
             self._wait_for_room()
         if length > min(self._stream.history, int(self._lengths.last[lane])):
             raise ValueError(
@@ -345,24 +343,11 @@ class RemoteRowWriter:
         lanes: Mapping[int, NDArray[np.int64]] | None = None,  # noqa: ARG002 - they follow from the rules
     ) -> None:
         """See `WriterLike.give_priorities`."""
-        self._given = priorities
+        self._given.priorities = priorities
 
     def select_windows(self, selection: Selection) -> None:
         """See `WriterLike.select_windows`."""
-        self._selected = selection
-
-    def _take_given(self) -> Given | None:
-        """Returns what was given for this call, and forgets it."""
-        if not self._given and self._selected is _NOTHING_SELECTED:
-            return None
-        flags = np.dtype(np.bool_)
-        given = Given(
-            priorities={rule: packed(values, np.dtype("<f8")) for rule, values in self._given.items()},
-            rows={rule: packed(mask, flags) for rule, mask in self._selected.rows.items()},
-            finals={rule: packed(mask, flags) for rule, mask in self._selected.finals.items()},
-        )
-        self._given, self._selected = {}, _NOTHING_SELECTED
-        return given
+        self._given.selection = selection
 
     def record_items(self) -> None:
         """See `WriterLike.record_items`."""
@@ -387,56 +372,23 @@ class RemoteRowWriter:
     @property
     def pending(self) -> int:
         """See `WriterLike.pending`."""
-        stream = self._stream
-        if not self._closed and (stream.state.pending or stream.is_busy):
-            stream.report()
-        return stream.state.pending
-
-    def _may_exceed_pending(self) -> bool:
-        """Whether the operations in flight may have filled the table's queue."""
-        stream = self._stream
-        if stream.state.pending + stream.items_flying < self._max_pending:
-            return False
-        stream.report()
-        return stream.state.pending >= self._max_pending
+        return self._stream.state.pending if self._closed else self._items.count()
 
     def _wait_to_append(self) -> None:
-        if self._stream.state.completes or any(mask.any() for mask in self._selected.rows.values()):
+        if self._stream.state.completes or self._given.selects_rows:
             self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        self._wait_for_pending(self._max_pending - 1, self._timeout)
+        self._items.wait(self._max_pending - 1, self._timeout)
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
         """See `WriterLike.wait_pending`."""
         self._check_open()
-        stream = self._stream
-        if stream.state.pending + stream.items_flying > most:
-            self._wait_for_pending(most, timeout)
-
-    def _wait_for_pending(self, most: int, timeout: float | None) -> None:
-        stream = self._stream
-        stream.drain(timeout)
-        try:
-            stream.ask(WaitPending, timeout, self._pending_message, lambda: stream.state.pending, most=most)
-        except DeadlineExceeded as error:
-            stream.report()
-            if stream.state.pending > most:
-                raise DeadlineExceeded(
-                    self._pending_message(timeout or 0.0), pending=stream.state.pending
-                ) from error
-
-    def _pending_message(self, seconds: float) -> str:
-        state = self._stream.state
-        waiting = ", ".join(f"{count} for table {name!r}" for name, count in state.tables.items())
-        return (
-            f"{state.pending} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
-            "queued; sample from the table, raise its rate limiter's bound, or wait longer"
-        )
+        self._items.wait_unless_fewer(most, timeout)
 
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
         """See `WriterLike.flush`."""
-        self._wait_for_pending(0, timeout)
+        self._items.wait(0, timeout)
         self._stream.check()
         if durable:
             self._stream.ask(

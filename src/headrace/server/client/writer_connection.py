@@ -18,6 +18,7 @@ from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Goodbye, Message
 from headrace.leases.selector import PEERS
 from headrace.server.client.operation_stream import OperationStream
+from headrace.server.client.writer_link import WriterLink
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages.answers import Done
 from headrace.server.messages.requests import Ping
@@ -61,7 +62,8 @@ class WriterConnection:
         self._connect = connect
         self._peer = peer
         self.timeout = timeout
-        self._lock = threading.Lock()
+        # A finalizer, which may run anywhere, forgets a writer.
+        self._lock = threading.RLock()
         self._clock = clock
         self._heartbeat = Heartbeat()
         self._streams: dict[int, OperationStream] = {}
@@ -91,7 +93,7 @@ class WriterConnection:
             self.forget(stream)
             raise
 
-    def forget(self, stream: OperationStream) -> None:
+    def forget(self, stream: WriterLink) -> None:
         """Forgets a writer, which sends nothing more."""
         with self._lock:
             self._streams.pop(stream.number, None)
@@ -189,7 +191,7 @@ class WriterConnection:
 
     def after_fork_in_child(self) -> None:
         """Ends the writers of the child's copy: both processes would write to one connection."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._reason = Closed(
             f"this client belongs to process {os.getppid()}; process {os.getpid()} was forked from it, and both would "
             "write to one connection. Make a client in the process that uses it"

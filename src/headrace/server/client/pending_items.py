@@ -1,0 +1,63 @@
+"""Items of a client's writer that wait for rate limiters at the server."""
+
+from __future__ import annotations
+
+from headrace.errors import DeadlineExceeded
+from headrace.server.client.operation_stream import OperationStream
+from headrace.server.messages.writing import WaitPending
+
+
+class PendingItems:
+    """Counts them and waits for them, by the reports of the server.
+
+    Args:
+        stream: of the writer.
+    """
+
+    def __init__(self, stream: OperationStream) -> None:
+        self._stream = stream
+
+    def count(self) -> int:
+        """Returns their number now; asks the server where it may have changed."""
+        stream = self._stream
+        if stream.state.pending or stream.is_busy:
+            stream.report()
+        return stream.state.pending
+
+    def may_exceed(self, most: int) -> bool:
+        """Returns whether at least `most` are pending."""
+        stream = self._stream
+        if stream.state.pending + stream.items_flying < most:
+            return False
+        stream.report()
+        return stream.state.pending >= most
+
+    def wait_unless_fewer(self, most: int, timeout: float | None) -> None:
+        """Does the same as `wait`; asks nothing where the operations in flight cannot make that many."""
+        if self._stream.state.pending + self._stream.items_flying > most:
+            self.wait(most, timeout)
+
+    def wait(self, most: int, timeout: float | None) -> None:
+        """Returns when at most `most` items are pending.
+
+        Raises:
+            DeadlineExceeded: more are; `.pending` is their number.
+            Disconnected, Closed: the server is gone.
+        """
+        stream = self._stream
+        stream.drain(timeout)
+        try:
+            stream.ask(WaitPending, timeout, self._message, lambda: stream.state.pending, most=most)
+        except DeadlineExceeded as error:
+            stream.report()
+            if stream.state.pending > most:
+                message = self._message(timeout or 0.0)
+                raise DeadlineExceeded(message, pending=stream.state.pending) from error
+
+    def _message(self, seconds: float) -> str:
+        state = self._stream.state
+        waiting = ", ".join(f"{count} for table {name!r}" for name, count in state.tables.items())
+        return (
+            f"{state.pending} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
+            "queued; sample from the table, raise its rate limiter's bound, or wait longer"
+        )
