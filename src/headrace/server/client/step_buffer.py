@@ -68,6 +68,6 @@ class StepBuffer:
         if not is_full:
             return packed_arrays([column[:count] for column in self._columns.values()])
         # The columns lie one behind the other: nothing is copied.
-        payload = memoryview(self._block)
+        payload = self._block.data
         self._begin()
         return payload
