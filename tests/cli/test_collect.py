@@ -23,7 +23,7 @@ def collect(*arguments):
     [
         (["NoSuchGame-v0", "--steps", "10"], "NoSuchGame"),
         (["CartPole-v1", "--steps", "0"], "--steps"),
-        (["CartPole-v1", "--steps", "10", "--workers", "2"], "--workers"),
+        (["CartPole-v1", "--steps", "10", "--workers", "-1"], "--workers"),
         (["CartPole-v1", "--steps", "10", "--num-envs", "0"], "--num-envs"),
         (["CartPole-v1", "--steps", "10", "--policy", "nobody"], "module:factory"),
         (["CartPole-v1", "--steps", "10", "--policy", "json:nothing"], "nothing"),
@@ -96,19 +96,24 @@ def test_inline_into_files(tmp_path):
     }
 
 
-def test_equal_seeds_collect_the_same_with_and_without_a_worker(tmp_path):
-    for workers in ("0", "1"):
+def test_equal_seeds_collect_the_same_with_any_number_of_workers(tmp_path):
+    def episodes(workers, num_envs):
+        out = tmp_path / str(workers)
         done = collect(
-            "CartPole-v1", "--steps", "256", "--num-envs", "4", "--seed", "5", "--workers", workers, "--json",
-            "--out", str(tmp_path / workers),
+            "CartPole-v1", "--steps=256", f"--num-envs={num_envs}", "--seed=5", f"--workers={workers}", "--json",
+            f"--out={out}",
         )  # fmt: skip
         assert done.exit_code == 0, done.output
-    inline, worker = (load_npz(tmp_path / workers / "episodes.npz") for workers in ("0", "1"))
-    with inline, worker:
-        assert len(inline) == len(worker)
-        for one, other in zip(inline, worker, strict=True):
-            one.id = other.id  # collectors CS5
-            assert one == other
+        assert json.loads(done.output)["frames"] == 256
+        return load_npz(out / "episodes.npz")
+
+    with episodes(0, 4) as inline:
+        for workers in (1, 2):
+            with episodes(workers, 4 // workers) as found:
+                assert len(inline) == len(found)
+                for one, other in zip(inline, found, strict=True):
+                    one.id = other.id  # collectors CS5
+                    assert one == other
 
 
 def test_what_was_collected_can_be_inspected(tmp_path):

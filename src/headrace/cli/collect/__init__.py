@@ -20,10 +20,10 @@ from headrace.system import is_linux
 )
 @click.option(
     "--workers",
-    type=click.IntRange(0, 1),
+    type=click.IntRange(0),
     default=lambda: int(is_linux()),
     show_default="1; 0 where only this process can collect",
-    help="Worker processes; 0 collects in this process.",
+    help="Worker processes, each with NUM_ENVS environments; 0 collects in this process.",
 )
 @options.num_envs_option
 @click.option(

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headrace.cli.episodes import EpisodeLog
 from headrace.cli.file_names import DATASET, EPISODES, TRACE, TRACE_PICTURE
 from headrace.cli.progress import ProgressLine
 from headrace.cli.user_modules import import_module
-from headrace.collectors import AsyncCollector, Batch, Collector
+from headrace.collectors import AsyncCollector, Batch, Collector, MultiCollector
 
 # Steps of each environment in one batch, at most: enough that the cost of a batch does not show, and few enough to
 # show progress.
@@ -58,9 +59,10 @@ class Request:
     @property
     def frames_per_batch(self) -> int:
         """The batch size for which equal batches exceed the requested steps least."""
-        steps = -(-self.steps // self.num_envs)
+        num_envs = self.num_envs * max(1, self.workers)
+        steps = -(-self.steps // num_envs)
         batches = -(-steps // _BATCH_STEPS)
-        return -(-steps // batches) * self.num_envs
+        return -(-steps // batches) * num_envs
 
     @property
     def total_frames(self) -> int:
@@ -123,7 +125,7 @@ def _files(request: Request, log: EpisodeLog) -> Iterator[EpisodeFile | None]:
                     at_end.close()
 
 
-def _enable_profile(collector: Collector | AsyncCollector, request: Request) -> None:
+def _enable_profile(collector: Collector | MultiCollector, request: Request) -> None:
     """Records the first rollouts but one, which has what is done only once."""
     workers = request.profiled_workers
     if not workers or request.out is None:
@@ -179,8 +181,10 @@ def policy_factory(name: str) -> Callable[[], Any] | None:
     return factory  # type: ignore[no-any-return]
 
 
-def _collector(request: Request, factory: Callable[[], Any] | None) -> Collector | AsyncCollector:
-    kind: type[Collector | AsyncCollector] = AsyncCollector if request.workers else Collector
+def _collector(request: Request, factory: Callable[[], Any] | None) -> Collector | MultiCollector:
+    kind: Callable[..., Collector | MultiCollector] = AsyncCollector if request.workers else Collector
+    if request.workers > 1:  # Together, so that equal seeds give equal rows for any number of workers.
+        kind = partial(MultiCollector, sync=True, num_workers=request.workers)
     return kind(
         environments.make,
         policy_factory=factory,
@@ -193,7 +197,7 @@ def _collector(request: Request, factory: Callable[[], Any] | None) -> Collector
 
 
 def _collect(
-    collector: Collector | AsyncCollector,
+    collector: Collector | MultiCollector,
     steps: int,
     log: EpisodeLog,
     file: EpisodeFile | None,
