@@ -128,6 +128,33 @@ def test_global_generators_differ_by_worker(take):
     assert len(set(first["reward"].ravel().tolist())) == 6
 
 
+@pytest.mark.parametrize("when", ["making", "asked"])
+def test_torch_is_seeded_whenever_it_is_imported(when, tmp_path, monkeypatch):
+    # CS3: with one seed for each worker, also where an environment imports torch in the middle of the collection.
+    (tmp_path / "torch.py").write_text("seeds = []\nmanual_seed = seeds.append\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Late(CounterEnv):
+        def __init__(self):
+            super().__init__(3)
+            if when == "making":
+                self.ask()
+
+        def ask(self):
+            import torch
+
+            return torch.seeds
+
+    with hr.MultiCollector(Late, sync=True, num_workers=2, frames_per_batch=4, seed=3) as collector:
+        one, other = collector.map_fn("env.unwrapped.ask")
+        collector.set_seed(3)
+        collector.next(timeout=20)
+        again = collector.map_fn("env.unwrapped.ask")
+    assert len(one) == len(other) == 1
+    assert one != other
+    assert again == [2 * one, 2 * other]
+
+
 def test_sizes_that_differ(counters, take):
     # CR2: the longest T, masked rows; what is masked is not counted, and no row is lost.
     options = {"frames_per_batch": [6, 2, 8], "num_envs": 2, "total_frames": 32}

@@ -151,6 +151,9 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """Stops between two steps, writes all collected steps into the replay, and shuts down as `shutdown` does.
 
+        Where `postproc` changes the rows of a replay, which takes whole rollouts, `Collector` stops at the end of its
+        rollout, and workers drop theirs.
+
         Args:
             timeout, close_env: see `shutdown`.
         """

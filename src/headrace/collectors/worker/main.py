@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -61,10 +60,8 @@ def serve(channel: Channel, watch: Callable[[WorkerInbox], None]) -> int:
 def _work(channel: Channel, inbox: WorkerInbox, start: Start, task: Task, last_step: LastStep) -> None:
     seeds = WorkerSeeds(start)
     seeds.seed_generators()
-    had_torch = "torch" in sys.modules
+    seeds.follow_imports()
     worker = Worker(channel, inbox, start.worker_idx, seeds, task, last_step)
-    if not had_torch:
-        seeds.seed_torch()  # It may have been loaded only now.
     try:
         worker.run()
     except BaseException as error:

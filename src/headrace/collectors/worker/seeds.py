@@ -6,6 +6,11 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 
 import numpy as np
 
@@ -44,10 +49,14 @@ class WorkerSeeds:
             streams = self._stream(2)
             random.seed(streams[0])
             np.random.seed(streams[1])  # noqa: NPY002 - what environments use is the global generator
-            self.seed_torch()
+            self._seed_torch()
 
-    def seed_torch(self) -> None:
-        """Seeds torch's global generators, if torch is loaded; part of `seed_generators`."""
+    def follow_imports(self) -> None:
+        """Seeds torch's global generators also where torch is imported later, for example in a step."""
+        if "torch" not in sys.modules:
+            sys.meta_path.insert(0, _TorchFinder(self._seed_torch))
+
+    def _seed_torch(self) -> None:
         torch = sys.modules.get("torch")
         if torch is not None and self._seed is not None:
             torch.manual_seed(self._stream(3)[2])
@@ -57,3 +66,35 @@ class WorkerSeeds:
         restarts = [self._restarts] if self._restarts else []
         sequence = np.random.SeedSequence([self._seed or 0, self._worker_idx, *restarts])
         return [int(each) >> 1 for each in sequence.generate_state(count)]
+
+
+class _TorchFinder(MetaPathFinder):
+    """Calls a function as soon as torch has been imported for the first time.
+
+    Args:
+        imported: the function.
+    """
+
+    def __init__(self, imported: Callable[[], None]) -> None:
+        self._imported = imported
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - of the interface
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Returns the spec of torch, whose loader calls the function; None for other modules."""
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                self._imported()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
