@@ -277,14 +277,35 @@ def test_arguments(told, arguments):
         hr.MultiCollector(lambda: CounterEnv(3), frames_per_batch=4, **{"sync": True} | arguments)
 
 
-def test_with_whole_rollouts_in_a_replay_it_is_refused(make_replay):
+def scaled(batch):
+    assert batch.shape == (1, 10)
+    names = ("observation", "next_observation", "reward")
+    return batch.with_columns({name: batch[name] * 10 for name in names})
+
+
+def test_postproc_before_a_replay(gate, start, tmp_path, make_replay):
+    # CR10, CR12: postproc is called on [n, T] with masked rows, which are not stored.
     replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3)))
-    with pytest.raises(ValueError, match="preemptive_threshold: .*postproc"):
-        hr.MultiCollector(
-            lambda: CounterEnv(3),
-            sync=True,
-            frames_per_batch=4,
-            preemptive_threshold=0.5,
-            postproc=lambda batch: batch,
-            replay_buffer=replay,
-        )
+    envs = [fast(tmp_path), lambda: Gated(7, tmp_path, (4,))]
+    with hr.MultiCollector(
+        envs,
+        sync=True,
+        frames_per_batch=20,
+        preemptive_threshold=0.5,
+        postproc=scaled,
+        replay_buffer=replay,
+    ) as collector:
+        begin(collector)
+        let_others_finish(collector, gate, start)
+        gate.open()
+        batches = [collector.next(timeout=20) for _ in range(6)]
+        frames = collector.statistics().frames
+    assert batches[0]["mask"].sum(1).tolist() == [10, 6]
+    slow = np.concatenate([batch["observation"][1][batch["mask"][1]] for batch in batches])
+    known = counter_transitions(7, len(slow))
+    np.testing.assert_array_equal(slow[:, 1:], 10 * np.stack([known["episode"], known["step"]], axis=1))
+    data = replay.sample("t", 1000, views=hr.views.transition(), timeout=0).data
+    np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 10])
+    assert len(replay.table("t")) == frames == sum(batch.frames for batch in batches)
+    stored = {tuple(row) for row in data["observation"].tolist()}
+    assert stored <= {tuple(row) for batch in batches for row in batch.flatten()["observation"].tolist()}

@@ -70,8 +70,7 @@ class MultiCollector(CollectorBase):
         update_at_each_batch: publish the weights of `policy` before each batch, if they have changed.
         preemptive_threshold: with `sync=True`, the share of the workers, from 0 to 1, whose rollouts a batch waits
             for. Then the others stop after their next step. The rows that they have not collected are masked and not
-            counted, and their episodes go on in the next batch. None and 1.0 wait for all workers. It
-            cannot be used with both `postproc` and `replay_buffer`.
+            counted, and their episodes go on in the next batch. None and 1.0 wait for all workers.
         max_staleness: with `sync=False`, the largest number of publications by which the rows of a batch may be behind,
             for a learner that publishes at most once per batch. Workers then begin rollouts later, and batches are
             handed out in the order in which they were begun; no row is dropped. With 0 a rollout begins when the

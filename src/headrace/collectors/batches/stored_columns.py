@@ -41,7 +41,7 @@ class StoredColumns:
 
         Args:
             batch: the rollout, `[n, T, ...]`.
-            steps: the same, `[T, n, ...]`.
+            steps: the steps that were taken, `[T, n, ...]`; a rollout that was stopped has fewer than its batch.
             following: columns `[n, ...]`, the observations after them.
 
         Returns:
@@ -53,8 +53,11 @@ class StoredColumns:
         return batch, *self._replaced(steps, following, batch)
 
     def _replaced(self, steps: Steps, following: Columns, batch: Batch) -> tuple[Steps, Columns]:
+        count = len(steps.versions)
         columns = {
-            name: column if name.partition("/")[0] in self._shown else batch[name].swapaxes(0, 1).copy()
+            name: column
+            if name.partition("/")[0] in self._shown
+            else batch[name].swapaxes(0, 1)[:count].copy()
             for name, column in steps.columns.items()
         }
         finals, after = dict(steps.finals), dict(following)
@@ -66,7 +69,7 @@ class StoredColumns:
             ):  # A column of `info` has no next one in a batch: the rows outside of it are as collected.
                 columns[name][final] = steps.columns[name][final]
                 continue
-            nexts = batch[path].swapaxes(0, 1)
+            nexts = batch[path].swapaxes(0, 1)[:count]
             before = np.concatenate([self._following.get(name, following[name])[None], nexts[:-1]])
             columns[name][final] = before[final]
             finals[name], after[name] = nexts[ended], nexts[-1].copy()

@@ -73,7 +73,9 @@ class LocalRows:
         return steps
 
     def complete(self, hooks: CollectHooks) -> tuple[Batch, Commit, StepCounts]:
-        """Ends the rollout that fills the page; returns its batch, and the report and counts of its last steps.
+        """Ends a rollout; returns its batch, and the report and counts of its last steps.
+
+        Steps that were not taken are masked in the batch.
 
         Raises:
             Exception: raised by the hook.
@@ -81,14 +83,22 @@ class LocalRows:
         commit, counts = self._loop.report()
         begin = self._loop.times.clock()
         self._grantor.commit(commit)
-        arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._reader.steps)
+        arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._loop.steps)
         self._reader.copy_into(arrays, 0)
-        self._writer.turn()
+        self._begin_page()
         self._taken = 0
         batch = self._maker.finish(arrays)
         self._loop.times.note("write", begin)
         hooks.after(batch)
         return batch, commit, counts
+
+    def _begin_page(self) -> None:
+        """Makes the next step the first one of a page: each page holds one rollout."""
+        writer = self._writer
+        if writer.page_is_full:
+            writer.turn()
+        elif (message := writer.begin_block()) is not None:
+            self._grantor.take_back(message)
 
     def steps_of(self, commit: Commit, first: int = 0) -> Steps:
         """Returns steps of the newest rollout, which stay as they are until more is written.

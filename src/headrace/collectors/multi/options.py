@@ -113,12 +113,6 @@ class MultiOptions(CollectorOptions):
                 f"{threshold}"
             )
 
-        if self.postproc is not None and self.replay_buffer is not None:
-            raise ValueError(
-                f"preemptive_threshold: expected None with postproc and replay_buffer, which write whole rollouts, "
-                f"got {threshold}"
-            )
-
     @property
     def enough_workers(self) -> int:
         """The number of workers after whose rollouts the others stop."""
