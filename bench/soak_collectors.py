@@ -37,8 +37,8 @@ import headrace as hr
 CALL_SECONDS = 25.0
 _WORKERS, _ENVS, _STEPS = 2, 2, 20
 _LIFE, _COUNT = 0, 3
-# Kills of one collector.
-_KILLS = 8
+# Kills of one collector, and seconds after which a call hangs.
+_KILLS, _SOAK_SECONDS = 8, 250
 
 MODES: dict[str, dict[str, Any]] = {
     "synchronous": {"sync": True},
@@ -59,7 +59,7 @@ class SoakEnv(gymnasium.Env[NDArray[np.int64], int]):
         seed: of the lengths of episodes and of steps.
     """
 
-    def __init__(self, folder: str, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int) -> None:
         self.observation_space = spaces.Box(-1, 2**62, (4,), np.int64)
         self.action_space = spaces.Discrete(4)
         self._life = int.from_bytes(os.urandom(6), "little")
@@ -136,21 +136,21 @@ class Soak:
                 self._check_replay(replay)
             self._check_lives()
         after = _resources()
-        assert after <= before, f"processes, threads and descriptors: {before} before, {after} after"
+        assert all(now <= then for now, then in zip(after, before, strict=True)), (
+            f"processes, threads and descriptors: {before} before, {after} after"
+        )
         return {"mode": self.mode, "kills": self.kills, **self._found, "seconds": self._calls}
 
     def _make_replay(self) -> hr.Replay:
         fifo = hr.selectors.Fifo()
         table = hr.Table("t", sampler=fifo, remover=fifo, max_size=10_000_000, max_times_sampled=1)
-        signature = hr.collectors.signature(self._make_env())
+        signature = hr.collectors.signature(self._make_env("signature"))
         return hr.Replay(signature, [table], seed=0)
 
-    def _make_env(self, folder: str | None = None) -> Callable[[], SoakEnv]:
-        where, seed = folder or tempfile.gettempdir(), self.seed
-        if folder is None:  # For the signature alone.
-            where = str(Path(self._folder, "unused"))
-            Path(where).mkdir()
-        return lambda: SoakEnv(where, seed)
+    def _make_env(self, purpose: str) -> Callable[[], SoakEnv]:
+        folder, seed = Path(self._folder, purpose), self.seed
+        folder.mkdir()
+        return lambda: SoakEnv(folder, seed)
 
     # ---- the learner -----------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Soak:
         options = {name: value for name, value in MODES[self.mode].items() if name not in ("replay", "free")}
         policy = hr.FunctionalPolicy(_act, {"bias": np.zeros(1000)})
         collector = hr.MultiCollector(
-            self._make_env(self._folder),
+            self._make_env("collected"),
             policy,
             num_workers=_WORKERS,
             num_envs=_ENVS,
@@ -185,12 +185,12 @@ class Soak:
 
         def kill() -> None:
             time.sleep(delay)
-            pid = collector.statistics().workers[worker_idx].pid
-            with suppress(ProcessLookupError):
+            worker = collector.statistics().workers[worker_idx]
+            if worker.alive:  # Else its number may be that of another process soon.
                 if stopped:
-                    os.kill(pid, signal.SIGSTOP)
+                    os.kill(worker.pid, signal.SIGSTOP)
                     time.sleep(stopped)
-                os.kill(pid, signal.SIGKILL)
+                os.kill(worker.pid, signal.SIGKILL)
 
         thread = threading.Thread(target=kill)
         thread.start()
@@ -213,12 +213,8 @@ class Soak:
             self._call(str(call), lambda call=call: getattr(self, f"_{call}")(collector))
 
     def _call(self, name: str, call: Callable[[], None]) -> None:
-        faulthandler.dump_traceback_later(3 * CALL_SECONDS, exit=True)
         begin = time.monotonic()
-        try:
-            call()
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+        call()
         seconds = time.monotonic() - begin
         assert seconds < CALL_SECONDS, f"{name} took {seconds:.1f} s"
         self._calls[name] = max(seconds, self._calls.get(name, 0.0))
@@ -288,17 +284,16 @@ class Soak:
     def _check_lives(self) -> None:
         # A learner that iterates leaves up to two complete rollouts to the end, and one under way.
         at_end = 0 if "free" in MODES[self.mode] else 3 * _STEPS
-        taken = {int(path.name): np.fromfile(path, np.int64).tolist() for path in _files(self._folder)}
+        taken = {
+            int(path.name): np.fromfile(path, np.int64).tolist()
+            for path in Path(self._folder, "collected").iterdir()
+        }
         assert self._rows.keys() <= taken.keys()
         for life, (steps, was_closed) in taken.items():
             rows = self._rows[life]
             assert rows == list(range(len(rows))), f"environment {life}: rows {rows[:5]} ... {rows[-5:]}"
             ahead = at_end if was_closed else _STEPS
             assert 0 <= steps - len(rows) <= ahead, f"environment {life}: {steps} steps, {len(rows)} rows"
-
-
-def _files(folder: str) -> list[Path]:
-    return [path for path in Path(folder).iterdir() if path.is_file()]
 
 
 def _resources() -> tuple[int, int, int]:
@@ -321,6 +316,7 @@ def main(kills: int, seed: int, modes: tuple[str, ...]) -> None:
     modes = modes or tuple(MODES)
     for number in range(-(-kills // _KILLS)):
         soak = Soak(modes[number % len(modes)], seed + number)
+        faulthandler.dump_traceback_later(_SOAK_SECONDS, exit=True)
         try:
             found = soak.run()
         except BaseException:
