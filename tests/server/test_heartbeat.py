@@ -20,6 +20,7 @@ from headrace.server.keepalive import set_options
 from headrace.server.limits import Limits
 from headrace.server.messages.answers import AnyAnswer, Done, Flag
 from headrace.server.messages.requests import AnyRequest, CanSample, Ping, Sample
+from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.connections import Connections
 from headrace.server.serving.served import ServedObjects
 from headrace.testing import FakeClock
@@ -220,6 +221,24 @@ def test_a_client_that_waits_in_silence_ends(served, replay):
     look(connections)
     until(lambda: connections.statistics().connections == 0)
     assert replay.table("q").statistics().waiting_samples == 0
+
+
+def test_a_server_that_reads_no_further_steps_shows_that_it_lives(served, replay, monkeypatch):
+    """SV8, AK7: else the client would take back-pressure for the end of the server."""
+    connections, link, clock = served
+    reply = link.begin(Sample(replay="r", table="q", batch_size=1, timeout=None))
+    until(lambda: replay.table("q").statistics().waiting_samples == 1)
+    monkeypatch.setattr(ServedConnection, "is_full", True)
+    for _ in range(5):
+        before = connections.statistics().bytes_out
+        look(connections)
+        clock.advance(ASK_SECONDS)
+        look(connections)
+        until(lambda before=before: connections.statistics().bytes_out > before)
+    monkeypatch.undo()
+    with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
+        writer.append({"n": 1})
+    assert link.wait(reply, 10.0)[0].number == reply.number
 
 
 def test_a_client_that_asks_goes_on_waiting(served, replay):

@@ -127,6 +127,21 @@ def test_the_end_comes_in_time(replay, tmp_path, monkeypatch, seconds):
         stopping.join(20)
 
 
+def test_a_server_that_vanishes_ends_a_wait_within_a_second(replay):
+    """AK7: no goodbye, only the end of the connection."""
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        waiting, found = in_thread(lambda: client.replay("r").sample("q", 1))
+        until(lambda: replay.table("q").statistics().waiting_samples == 1)
+        (connection,) = server._running()._open
+        connection.channel.shutdown()
+        began = time.monotonic()
+        waiting.join(10)
+        assert time.monotonic() - began < 1
+        assert isinstance(found[0], hr.Disconnected)
+        until(lambda: replay.table("q").statistics().waiting_samples == 0)
+        assert time.monotonic() - began < 1
+
+
 def test_stopping_with_clients_halfway_in_the_handshake(replay):
     server = hr.Server({"r": replay}).start()
     host, port = server.address.removeprefix("tcp://").split(":")

@@ -16,6 +16,7 @@ from headrace.leases.frames import Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages import handshake, requests
+from headrace.server.messages.answers import Done
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
 from headrace.server.messages.writing import WriterRequest
 from headrace.server.serving.batch_arena import BatchArena
@@ -99,7 +100,12 @@ class ServedConnection:
             return
         # A client that waits sends a `Ping` when the server is silent, and reads what it is sent.
         moved = self.channel.bytes_in + self.channel.bytes_out
-        if self._heartbeat.look(self._host.clock.monotonic(), moved) is Pulse.GONE:
+        pulse = self._heartbeat.look(self._host.clock.monotonic(), moved)
+        if pulse is Pulse.ASK and self.is_full:
+            self.send(
+                Done()
+            )  # Nothing of the client is read now, so its own question stays without an answer.
+        elif pulse is Pulse.GONE:
             raise Disconnected(f"no sign of life in {ASK_SECONDS + ANSWER_SECONDS:g} s")
 
     # ---- messages --------------------------------------------------------------------------------------------------
