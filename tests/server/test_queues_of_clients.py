@@ -567,3 +567,20 @@ def test_many_small_samples_travel_in_few_messages(address):
         remote.wait(5)
         assert next(client._session.link()._numbers) < 1000
         assert queue.sample(timeout=5)[0].tolist() == list(range(1000))
+
+
+def test_what_no_message_can_hold_is_refused_before_anything_is_lost(address):
+    """WI2: samples, and batches, which stay in the queue."""
+    small, large = hr.BatchQueue(np.zeros(100, np.uint8), 20), hr.BatchQueue(np.zeros(2000, np.uint8), 1)
+    limits = hr.server.Limits(payload_nbytes=1000)
+    with hr.Server({"s": small, "l": large}, limits=limits, **address) as server:
+        with hr.Client(server.address) as client:
+            with pytest.raises(ValueError, match="a sample of this queue has 2000 bytes"):
+                client.queue("l").send(np.zeros(2000, np.uint8))
+            for number in range(20):
+                client.queue("s").send(np.full(100, number, np.uint8))
+            client.queue("s").wait(5)
+            with pytest.raises(ValueError, match="a batch of this queue has 2000 bytes, more than the 1000"):
+                client.queue("s").sample(timeout=0)
+            assert client.ping() > 0
+        assert small.sample(timeout=0)[0][:, 0].tolist() == list(range(20))

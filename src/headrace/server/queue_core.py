@@ -75,10 +75,12 @@ class QueueCore:
 
     Attributes:
         sessions: of the clients that send samples.
+        batch_nbytes: bytes of a batch.
     """
 
     def __init__(self, specs: Sequence[ArraySpec], batch_size: int, slots: int, clock: Clock) -> None:
         self._batch_size = batch_size
+        self.batch_nbytes = batch_size * sum(spec.nbytes for spec in specs)
         self._slots = slots
         self._one_column = len(specs) == 1
         self._buffers = BatchBuffers(specs, batch_size, keep=2 * slots)

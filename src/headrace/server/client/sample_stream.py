@@ -85,7 +85,8 @@ class SampleStream:
         self._session = os.urandom(16)
         self._ring = SampleRing(layout, is_shared=client.can_share)
         self._places = layout.places
-        self._together = max(1, min(layout.places // 2, _MESSAGE_NBYTES // layout.nbytes))
+        self._sample_nbytes = layout.nbytes
+        self._together = 1
         self._forks = forking.forks
         self._lock = threading.Lock()
         self._opening = threading.Lock()
@@ -316,6 +317,8 @@ class SampleStream:
             answer, _ = link.wait(reply, self._client.timeout)
             with self._lock:
                 self._stored = self._sent = max(self._stored, answer.stored)
+                most_nbytes = min(_MESSAGE_NBYTES, answer.most_nbytes)
+                self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
                 self._flying.clear()
                 self._link = link
                 self._was_open = True

@@ -142,9 +142,11 @@ class SenderOpened(Answer, kw_only=True):
 
     Attributes:
         stored: number of the last sample of the session that is in the queue, or was.
+        most_nbytes: of the samples in one message.
     """
 
     stored: int
+    most_nbytes: int
 
 
 class QueueBatch(Answer, kw_only=True):

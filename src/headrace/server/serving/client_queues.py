@@ -39,11 +39,20 @@ class ClientQueues:
     Args:
         queues: of the server, by name.
         sender: of answers.
+        most_nbytes: of a sample or of a batch.
         in_place: whether the client may share memory with the server.
     """
 
-    def __init__(self, queues: Mapping[str, ServedQueue], sender: BatchSender, *, in_place: bool) -> None:
+    def __init__(
+        self,
+        queues: Mapping[str, ServedQueue],
+        sender: BatchSender,
+        most_nbytes: int,
+        *,
+        in_place: bool,
+    ) -> None:
         self._queues = queues
+        self._most_nbytes = most_nbytes
         self._sender = sender
         self._in_place = in_place
         self._senders: dict[str, _Sender] = {}
@@ -82,13 +91,23 @@ class ClientQueues:
     def _open(self, request: OpenSender, served: ServedQueue, descriptors: Sequence[int]) -> None:
         if len(request.session) != _SESSION_NBYTES:
             raise LeaseError(f"session: expected {_SESSION_NBYTES} bytes, got {len(request.session)}")
+        self._check_nbytes("a sample", served.layout.nbytes)
         earlier = self._senders.pop(request.queue, None)
         if earlier is not None:
             earlier.close()
         memory = self._mapped(served, descriptors) if descriptors else None
         sender = _Sender(served, request.session, memory, self._sender.send)
         self._senders[request.queue] = sender
-        self._sender.send(SenderOpened(number=request.number, stored=sender.open()))
+        self._sender.send(
+            SenderOpened(number=request.number, stored=sender.open(), most_nbytes=self._most_nbytes)
+        )
+
+    def _check_nbytes(self, what: str, nbytes: int) -> None:
+        if nbytes > self._most_nbytes:
+            raise ValueError(
+                f"{what} of this queue has {nbytes} bytes, more than the {self._most_nbytes} of a message; give the "
+                "server a larger payload_nbytes in its limits, or the queue smaller batches"
+            )
 
     def _mapped(self, served: ServedQueue, descriptors: Sequence[int]) -> mmap.mmap:
         nbytes = served.layout.nbytes * served.layout.places
@@ -115,6 +134,7 @@ class ClientQueues:
             self._takers.pop(number, None)
             self._sender.send(Failed(number=number, failure=failure_of(error)))
 
+        self._check_nbytes("a batch", served.core.batch_nbytes)
         if len(self._takers) >= _MOST_WAITING:
             raise RuntimeError(
                 f"expected at most {_MOST_WAITING} waiting requests of one client for batches, got one more"

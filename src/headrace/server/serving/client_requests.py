@@ -70,7 +70,9 @@ class ClientRequests:
         self._samples = ClientSamples(
             services.selector, services.deadlines, self._sender, services.limits.payload_nbytes
         )
-        self._queues = ClientQueues(services.queues, self._sender, in_place=arena is not None)
+        self._queues = ClientQueues(
+            services.queues, self._sender, services.limits.payload_nbytes, in_place=arena is not None
+        )
         self._weights = ClientWeights(services.weights, self._sender)
         self._writers = ClientWriters(services.served, services.sessions, send, services.limits.lanes)
         # Numbers of requests for a checkpoint; another thread takes them out.
