@@ -320,7 +320,7 @@ def test_a_process_from_its_ready_line_to_sigterm(settings, tmp_path):
         process.wait()
     assert batch.data["x"].tolist() == [7]
     assert process.returncode == 0
-    assert "INFO" in log
+    assert f"INFO saved to {tmp_path / 'saved'}" in log
     assert "s3cret" not in log
     assert [path.name for path in sorted((tmp_path / "saved" / "r").iterdir())] == [
         "checkpoint-000000000001",

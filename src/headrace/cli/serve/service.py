@@ -89,6 +89,8 @@ class Service:
                 save(server)
             _LOGGER.info("ending: clients may finish their calls for %g s", settings.drain_timeout)
             server.stop(settings.drain_timeout)
+            if settings.checkpoint is not None:
+                _LOGGER.info("saved to %s", settings.checkpoint.directory)
 
     def _new_server(self, settings: Settings) -> Server:
         document = settings.document
