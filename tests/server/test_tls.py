@@ -176,3 +176,11 @@ def test_waits_end_when_the_server_stops(replay):
         server.stop()
         thread.join(10)
         assert len(errors) == 1
+
+
+def test_no_text_shows_the_token(replay):
+    """AU4"""
+    with hr.Server({"r": replay}, tls=server_context(), token="secret") as server:
+        with hr.Client(server.address, tls=client_context(), token="secret") as client:
+            shown = [server, client, client._session._access, server.statistics(), client.replay("r")]
+            assert "secret" not in " ".join(map(repr, shown))
