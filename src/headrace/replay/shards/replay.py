@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
-from headrace.errors import Closed, Disconnected, SpecError
+from headrace.errors import Closed, Disconnected, HeadraceError, SpecError
 from headrace.forking import HomeProcess
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
@@ -84,6 +85,8 @@ class ShardedReplay(Closing):
             raise ValueError("shards: expected at least one, got none")
         self._clock = clock
         self._is_closed = False
+        self._lock = threading.Lock()
+        self._together = OneAfterAnother() if together is None else together
         self._home = HomeProcess("this replay of several shards", "Make one in the process that uses it.")
         self._description: tuple[Signature, tuple[str, ...]] | None = None
         self._shards = [
@@ -93,7 +96,6 @@ class ShardedReplay(Closing):
         first = next(iter(self._use_all(lambda replay: (replay.signature, replay.table_names)).values()))
         self._signature: Signature = first[0]
         self._table_names: tuple[str, ...] = first[1]
-        self._together = OneAfterAnother() if together is None else together
         self._sampler = ShardSampler(
             self._shards,
             Merging(len(shards)),
@@ -103,7 +105,6 @@ class ShardedReplay(Closing):
             self.check_open,
         )
         self._next_lane = check_count("first_lane", first_lane, 0)
-        self._lock = threading.Lock()
 
     def _checked(self, number: int, open_replay: Callable[[], ReplayLike]) -> Callable[[], ReplayLike]:
         """Returns the function that opens a shard and compares it with the first one."""
@@ -111,9 +112,10 @@ class ShardedReplay(Closing):
         def opened() -> ReplayLike:
             replay = open_replay()
             replay.check_open()
-            if self._description is None:
-                self._description = replay.signature, replay.table_names
-            signature, tables = self._description
+            with self._lock:
+                if self._description is None:
+                    self._description = replay.signature, replay.table_names
+                signature, tables = self._description
             if difference := first_difference(signature, replay.signature):
                 raise SpecError(f"shard {number}: {difference}")
             if tables != replay.table_names:
@@ -128,15 +130,30 @@ class ShardedReplay(Closing):
         Raises:
             ShardDown: none can.
         """
+        return self._use(dict.fromkeys(range(len(self._shards)), call))
+
+    def _use(self, calls: Mapping[int, Callable[[ReplayLike], Any]]) -> dict[int, Any]:
+        """Returns the results of calls with some shards, of those that can be reached, by number.
+
+        Raises:
+            ShardDown: none of all shards can.
+        """
         self.check_open()
-        found, error = {}, None
         for shard in self._shards:
-            try:
-                found[shard.number] = shard.use(call)
-            except ShardDown as down:
-                error = down
-        if error is not None and not found:
-            raise error
+            shard.try_again()
+        answers = self._together(
+            [partial(self._shards[number].attempt, call) for number, call in calls.items()]
+        )
+        found, down = {}, None
+        for number, answer in zip(calls, answers, strict=True):
+            if isinstance(answer, ShardDown):
+                down = answer
+            elif isinstance(answer, HeadraceError):
+                raise answer
+            else:
+                found[number] = answer
+        if down is not None and all(shard.is_down for shard in self._shards):
+            raise down
         return found
 
     def _use_every(self, what: str, call: Callable[[ReplayLike], Any]) -> None:
@@ -267,37 +284,34 @@ class ShardedReplay(Closing):
             raise ValueError(
                 f"update_priorities: expected finite priorities >= 0, got {values[~is_good][0]}; nothing was changed"
             )
-        return self._for_keys(
-            wanted, lambda replay, keys, places: replay.update_priorities(table, keys, values[places])
-        )
+
+        def update(replay: ReplayLike, keys: NDArray[np.uint64], places: NDArray[np.int64]) -> int:
+            return replay.update_priorities(table, keys, values[places])
+
+        return self._for_keys(wanted, update)
 
     def delete(self, table: str, keys: ArrayLike) -> int:
         """Removes items and returns their number; see `Replay.delete`. Those of a shard that is down are left out."""
         self.check_open()
         self._check_table(table)
-        return self._for_keys(checked_keys(keys), lambda replay, keys, _: replay.delete(table, keys))
+
+        def remove(replay: ReplayLike, keys: NDArray[np.uint64], places: NDArray[np.int64]) -> int:  # noqa: ARG001
+            return replay.delete(table, keys)
+
+        return self._for_keys(checked_keys(keys), remove)
 
     def _for_keys(
         self,
         keys: NDArray[np.uint64],
-        call: Callable[[ReplayLike, NDArray[np.uint64], NDArray[np.int64]], int],
+        call: Callable[..., int],
     ) -> int:
         """Makes a call for the keys of each shard, with their places; returns the sum of the results."""
         owners, own_keys = split_keys(keys, len(self._shards))
-
-        def apply(shard: Shard) -> int:
-            places = np.flatnonzero(owners == shard.number)
-            return shard.use(lambda replay: call(replay, own_keys[places], places)) if len(places) else 0
-
-        done, error = 0, None
-        for shard in self._shards:
-            try:
-                done += apply(shard)
-            except ShardDown as down:
-                error = down
-        if error is not None and all(shard.is_down for shard in self._shards):
-            raise error
-        return done
+        calls = {}
+        for number in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == number)
+            calls[number] = partial(call, keys=own_keys[places], places=places)
+        return sum(self._use(calls).values())
 
     def reset(self, table: str) -> None:
         """Removes all items of a table; see `Replay.reset`.

@@ -172,6 +172,8 @@ class ShardSampler:
         def ask(replay: ReplayLike) -> TableStatistics:
             return replay.table(table).statistics()
 
+        for shard in self._shards:
+            shard.try_again()
         answers = self._together([partial(shard.attempt, ask) for shard in self._shards])
         self._check_open()
         found = [answer if isinstance(answer, TableStatistics) else None for answer in answers]

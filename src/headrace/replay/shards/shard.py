@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from headrace.clock import Clock
@@ -58,12 +59,14 @@ class Shard:
         return self._replay is None
 
     def use(self, call: Callable[[ReplayLike], T]) -> T:
-        """Returns the result of a call with the replay, which is opened again if it is time to.
+        """Returns the result of a call with the replay.
 
         Raises:
-            ShardDown: it cannot be reached, or was lost during the call.
+            ShardDown: it is down, or was lost during the call.
         """
-        replay = self._replay or self._reopened()
+        replay = self._replay
+        if replay is None:
+            raise self._error()
         try:
             return call(replay)
         except (Disconnected, Closed) as error:
@@ -77,12 +80,21 @@ class Shard:
             return error
 
     def open(self) -> ReplayLike:
-        """Returns the replay; opens it if it is time to.
+        """Returns the replay; opens it if it is time to, in the caller's thread.
 
         Raises:
             ShardDown: it cannot be reached.
         """
         return self._replay or self._reopened()
+
+    def try_again(self) -> None:
+        """Opens the replay if it is down, and it is time to.
+
+        The caller's thread does it: in a task of Ray, only the thread of the task may ask where an actor is.
+        """
+        if self._replay is None:
+            with suppress(ShardDown):
+                self._reopened()
 
     def lose(self, replay: ReplayLike, error: HeadraceError) -> ShardDown:
         """Notes that a replay was lost, unless another one was opened since; returns the error to raise.

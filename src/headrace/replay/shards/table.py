@@ -58,6 +58,7 @@ class ShardedTable:
         size = None if max_size is None else -(-check_count("max_size", max_size, 1) // parts)
         limiter = None if rate_limiter is None else rate_limiter.share(parts)
         for shard in self._shards:
+            shard.try_again()
             shard.use(lambda replay: replay.table(self._name).configure(max_size=size, rate_limiter=limiter))
 
     def __repr__(self) -> str:

@@ -77,10 +77,12 @@ class ShardsOfServers(ShardedReplay):
         self, openers: Sequence[ShardOpener], *, seed: int | None = None, first_lane: int = 0
     ) -> None:
         self._openers = openers
+        at_once = AtOnce(max(1, len(openers)))
         try:
-            super().__init__(openers, seed=seed, first_lane=first_lane, together=AtOnce(len(openers)))
+            super().__init__(openers, seed=seed, first_lane=first_lane, together=at_once)
         except BaseException:
             self._disconnect()
+            at_once.close()
             raise
 
     def close(self) -> None:
