@@ -22,7 +22,7 @@ from bench.case import Case, contest_case
 from bench.frames import filled_frames
 from bench.measure import Contest, Goal, Plan, Run
 from bench.server_child import sample_of
-from bench.steps import BATCH, check_transitions
+from bench.steps import BATCH, LANES, check_transitions, small_signature, table, vector_step
 from bench.uniform import samples
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +41,7 @@ def cases() -> list[Case]:
         _replay_case("small, unix", "unix", Goal(least=12e3)),
         _replay_case("small, tcp", "tcp", Goal(least=5e3)),
         contest_case("server/replay frames, unix", _frames, Goal(ratio=0.7)),
+        contest_case("server/replay writes of 64 steps, unix", _writes, Goal(least=1e6)),
     ]
 
 
@@ -300,3 +301,26 @@ def _frames(_: Plan) -> Iterator[Contest]:
             limit=samples(replay, views, BATCH),
             limit_name="in process",
         )
+
+
+@contextmanager
+def _writes(_: Plan) -> Iterator[Contest]:
+    """Windows of 64 steps, of 64 lanes at once."""
+    rules = [hr.ItemRule("t", 64, stride=64)]
+    with _served_replay("written", "unix") as remote, hr.Replay(small_signature(), [table(1000)]) as replay:
+        with (
+            remote.writer(lanes=LANES, items=rules) as there,
+            replay.writer(lanes=LANES, items=rules) as here,
+        ):
+            yield Contest(ours=_appends(there), limit=_appends(here), limit_name="in process", unit="steps/s")
+
+
+def _appends(writer: Any) -> Run:
+    step = vector_step(0)
+
+    def run(count: int) -> None:
+        for _ in range(-(-count // LANES)):
+            writer.append(step)
+        writer.flush(60.0)
+
+    return run

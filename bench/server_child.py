@@ -81,9 +81,14 @@ def echo(address: str, stack: ExitStack) -> Callable[[int], object]:
 
 def replay(kind: str, path: str, stack: ExitStack) -> Callable[[int], object]:
     from bench.frames import filled_frames
-    from bench.steps import filled
+    from bench.steps import filled, small_signature, table
 
-    served = stack.enter_context(filled_frames(5000) if kind == "frames" else filled(100_000, lookahead=1))
+    if kind == "written":
+        served = stack.enter_context(hr.Replay(small_signature(), [table(1000)], seed=0))
+    else:
+        served = stack.enter_context(
+            filled_frames(5000) if kind == "frames" else filled(100_000, lookahead=1)
+        )
     server = stack.enter_context(hr.Server({"r": served}, unix=Path(path)))
     print(*server.addresses, flush=True)
     return int
