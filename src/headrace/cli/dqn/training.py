@@ -134,6 +134,8 @@ class Training:
                 replay_buffer=self._replay,
                 items=experience.item_rules(self._settings),
                 seed=seed,
+                # An environment that raises now and again would otherwise be started again for ever, and train on.
+                restart_workers=False,
             )
         except BaseException:
             self._replay.close()
