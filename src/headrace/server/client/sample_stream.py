@@ -123,6 +123,7 @@ class SampleStream:
             Closed: the queue or the client is closed.
         """
         if not self._was_open or self._forks != forking.forks:
+            self._check_process()
             self._open_within(self._client.timeout if timeout is None else timeout)
         with self._lock:
             if (
@@ -149,6 +150,7 @@ class SampleStream:
             DeadlineExceeded, Disconnected: not in time; `.pending` is the number of those that are not confirmed.
             Closed: the queue or the client is closed.
         """
+        self._check_process()
         with self._lock:
             last = self._written
             if last > self._stored or self._refusal is not None:
@@ -233,6 +235,11 @@ class SampleStream:
             raise type(self._refusal)(str(self._refusal))
         if self._closing.is_set():
             raise Closed("the client is closed")
+
+    def _check_process(self) -> None:
+        """Raises `Closed` in a forked child, in which the locks may be held for ever."""
+        if self._forks != forking.forks:
+            self._client.link()
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
