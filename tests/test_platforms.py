@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import headrace as hr
 from headrace import system
 from headrace.persist.checkpoint.folders import new_folder
+from headrace.server.queue_core import QueueCore
 from headrace.store.layout import reserved_rows
 
 PROGRAM = Path(__file__).with_name("other_system.py")
@@ -135,9 +135,9 @@ def test_a_queue_without_the_interpreters_lock_delivers_each_sample_once():
 import sys
 sys._is_gil_enabled = lambda: False
 import threading
-from headrace.server import batch_queue
+from headrace.server import batch_queue, queue_core
 queue = batch_queue.BatchQueue(0, batch_size=7)
-assert batch_queue.BatchQueue._store.__closure__
+assert queue_core.QueueCore.store.__closure__
 def send(sender):
     for number in range({SAMPLES}):
         queue.send(sender * {SAMPLES} + number)
@@ -162,4 +162,4 @@ print("done")
 
 
 def test_a_queue_with_the_interpreters_lock_takes_no_other_for_a_sample():
-    assert (hr.BatchQueue._store.__closure__ is None) == system.has_gil()
+    assert (QueueCore.store.__closure__ is None) == system.has_gil()
