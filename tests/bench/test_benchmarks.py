@@ -20,8 +20,7 @@ TINY = Plan(rounds=2, seconds=0.002, divide=100)
 SLOW = ("import", "cold_start", "footprint", "collect/asynchronous", "collect/synchronous", "server/")
 # One of each kind: the others differ in their sizes.
 SERVER = (
-    "server/queue 20 B, 4 clients, unix",
-    "server/queue 28 KB, tcp",
+    "server/queue 20 B, 1 client, unix",
     "server/queue, written to sampled",
     "server/replay small, tcp",
 )
