@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, FrameReader, encoded
-from headrace.leases.messages import VERSION, Ack, Hello, Lease, LeaseMessage
+from headrace.leases.messages import VERSION, Ack, Goodbye, Hello, Lease, LeaseMessage
 
 HELLO = encoded(Hello(version=VERSION))
 
@@ -38,6 +38,7 @@ def test_frames_come_in_pieces_of_any_size(piece):
         (encoded(Hello(version=VERSION + 1)), "version"),
         (encoded(Ack(writer=0, sequence=0)), "no message"),
         (HELLO + struct.pack("<4sIIQ", b"hrl1", 3, 0, 0) + b"\xff\xff\xff", "no message"),
+        (HELLO + encoded(Goodbye(reason="ab")).replace(b"ab", b"\xff\xfe"), "no message"),
     ],
 )
 def test_what_is_not_of_the_protocol_is_refused(data, told):

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -312,17 +313,74 @@ def test_stopping_the_server_ends_waits(replay, address):
 
 
 def test_a_client_connects_again(replay, tmp_path):
-    """AK5: statistics are asked for again; a sample raises, and the next one works."""
+    """AK5: statistics are asked for again; a sample that is asked for raises, and the next one works."""
     with hr.Server({"r": replay}, address=None, unix=tmp_path / "s") as server:
         client = hr.Client(server.address)
-    put(replay, 1, 2)
     with hr.Server({"r": replay}, address=None, unix=tmp_path / "s"):
-        with client:
-            assert client.statistics().served["r"].tables["q"].size == 2
+        with client, ThreadPoolExecutor(1) as threads:
+            assert client.statistics().served["r"].tables["q"].size == 0
+            asked = threads.submit(client.replay("r").sample, "q", 1, timeout=10)
+            until(lambda: replay.table("q").statistics().waiting_samples == 1)
             client._session.link()._channel.shutdown()
             with pytest.raises(hr.Disconnected):
-                client.replay("r").sample("q", 1)
+                asked.result(10)
+            put(replay, 1)
             assert client.replay("r").sample("q", 1)["n"].tolist() == [1]
+
+
+def test_a_server_that_was_started_again_meanwhile_is_not_missed(replay, tmp_path):
+    """AK5: nothing was asked when the connection ended, so the next sample is not lost with it."""
+    options = {"address": None, "unix": tmp_path / "s"}
+    put(replay, 1)
+    with hr.Server({"r": replay}, **options) as server:
+        client = hr.Client(server.address)
+        remote = client.replay("r")
+    with hr.Server({"r": replay}, **options), client:
+        assert remote.sample("q", 1)["n"].tolist() == [1]
+
+
+def test_a_sample_keeps_to_its_timeout_while_it_connects_again(replay, tmp_path):
+    """CL5: a server that does not answer the handshake"""
+    with hr.Server({"r": replay, "b": hr.BatchQueue(0, 1)}, address=None, unix=tmp_path / "s") as server:
+        client = hr.Client(server.address, timeout=30)
+        calls = [client.replay("r").sample, client.queue("b").sample]
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()
+        for call, arguments in zip(calls, (("q", 1), ()), strict=True):
+            began = time.monotonic()
+            with pytest.raises(hr.DeadlineExceeded):
+                call(*arguments, timeout=0)
+            assert time.monotonic() - began < 10
+    client.close()
+
+
+@pytest.mark.parametrize("timeout", ["1", True, [1], float("nan")])
+def test_a_timeout_that_is_not_a_time_is_refused(replay, timeout):
+    """L9, CL3"""
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        for each in (replay, client.replay("r")):
+            with each.writer() as writer:
+                for call, arguments in (
+                    (each.sample, ("q", 1)),
+                    (each.writer, ()),
+                    (writer.flush, ()),
+                    (writer.close, ()),
+                ):
+                    with pytest.raises(
+                        (TypeError, ValueError), match="^timeout: expected seconds or None, got"
+                    ):
+                        call(*arguments, timeout=timeout)
+
+
+def test_numbers_that_are_too_large_for_a_message(replay):
+    """CL3, L7"""
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        for each in (replay, client.replay("r")):
+            with pytest.raises(ValueError, match=f"expected at most .* got {2**70}"):
+                each.sample("q", 2**70)
+            assert not each.can_sample("q", 2**70)
+            assert not each.can_insert("q", 2**70)
 
 
 def test_a_forked_child_is_refused(replay):

@@ -496,6 +496,18 @@ def test_closing_waits_for_samples(address):
             client.queue("q")
 
 
+def test_closing_after_a_goodbye_misses_no_sample_that_is_stored(address):
+    """CL6: the confirmations have come before the goodbye."""
+    queue = hr.BatchQueue(0, 1, num_buffers=9)
+    server = hr.Server({"q": queue}, **address).start()
+    client = hr.Client(server.address)
+    for number in range(5):
+        client.queue("q").send(number)
+    until(lambda: queue.statistics().samples_received == 5)
+    server.stop()
+    client.close()
+
+
 def test_a_forked_child_is_refused(address):
     """CL9"""
     queue = hr.BatchQueue(0, 4)

@@ -189,7 +189,7 @@ class FrameReader:
         with memoryview(self._bytes) as whole, whole[_HEADER.size : end] as body:
             try:
                 return (self._decoder if self._was_greeted else self._greeting).decode(body)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise ProtocolError(f"the peer sent no message of this protocol: {error}") from error
 
     def _checked_header(self) -> tuple[int, int, int]:

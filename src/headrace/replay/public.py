@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headrace.checks import check_count, shown
+from headrace.checks import check_count, check_seconds, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.persist.checkpoint import load as load_checkpoint
@@ -153,7 +153,7 @@ class Replay(Closing):
         """
         core = self._core
         return core.sampling.sample(
-            core.live_table(table), check_count("batch_size", batch_size, 1), views, timeout
+            core.live_table(table), check_count("batch_size", batch_size, 1), views, check_seconds(timeout)
         )
 
     # ---- items -------------------------------------------------------------------------------------------------------

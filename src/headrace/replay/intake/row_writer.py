@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.checks import check_count
+from headrace.checks import check_count, check_seconds
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed
 from headrace.replay.intake.intake import Intake, any_set
@@ -52,7 +52,7 @@ class RowWriter:
         self._lock = replay.lock
         self._history = _history(history, items, lanes, self._store.capacity)
         self._max_pending = max_pending
-        self._timeout = timeout
+        self._timeout = check_seconds(timeout)
         self._pending = self._new_pending()
         self._intake = self._new_intake(replay, lanes, items, self._history, self._pending)
         self._lanes = self._intake.lanes
@@ -314,7 +314,7 @@ class RowWriter:
         """See `WriterLike.flush`."""
         if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
-        self._flush(timeout)
+        self._flush(check_seconds(timeout))
         self._lifetime.check_open()
         if durable:
             self._replay.sync()
@@ -338,7 +338,7 @@ class RowWriter:
         if self._closed:
             return
         try:
-            self._flush(timeout)
+            self._flush(check_seconds(timeout))
         except Closed:
             self._release()  # Refused items stay refused; only after a deadline is there an item to try again.
             raise

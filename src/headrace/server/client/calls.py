@@ -21,8 +21,11 @@ class Connected(Protocol):
 
     peer: str
 
-    def link(self) -> Link:
+    def link(self, timeout: float | None = None) -> Link:
         """Returns the connection; makes a new one if the last has ended.
+
+        Args:
+            timeout: of the call, in seconds; None: the client's.
 
         Raises:
             Closed: the client is closed, or belongs to another process.
@@ -45,8 +48,8 @@ class Connected(Protocol):
             Closed, Disconnected: see `link`.
         """
 
-    def settle(self, replay: str) -> None:
-        """Returns when the server has applied all steps that the client's writers sent to a replay."""
+    def settle(self, replay: str, timeout: float | None = None) -> None:
+        """Returns when the server has applied all steps that the client's writers sent to a replay; see `link`."""
 
     def end_waits(self, owner: object) -> None:
         """Ends the waits of an owner with `Closed`."""
@@ -92,14 +95,14 @@ class ReplayCalls:
         self._settle()
         return self._client.repeated(request, payload, self)
 
-    def link(self) -> Link:
+    def link(self, timeout: float | None = None) -> Link:
         """See `Connected.link`."""
-        self._settle()
-        return self._client.link()
+        self._settle(timeout)
+        return self._client.link(timeout)
 
-    def _settle(self) -> None:
+    def _settle(self, timeout: float | None = None) -> None:
         self.check_open()
-        self._client.settle(self.name)
+        self._client.settle(self.name, timeout)
 
     def writers(self) -> WriterConnection:
         """See `Connected.writers`."""

@@ -25,6 +25,8 @@ from headrace.server.messages import answers, handshake, writing
 from headrace.server.messages.handshake import Challenge, Greeting, Proof, Refusal, Welcome
 from headrace.system import has_sealed_memory
 
+NETWORK_SECONDS = 1.0
+"""A call may take so much longer than its timeout while the server does not answer."""
 _TLS_HINT = " before it said a word; if this is a server with TLS, pass tls= to hr.Client"
 _ERRORS: dict[str, type[HeadraceError]] = {
     "authentication": AuthenticationError,

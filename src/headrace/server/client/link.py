@@ -168,6 +168,18 @@ class Link:
         finally:
             self._stop_reading()
 
+    def look_for_end(self) -> None:
+        """Notices that the connection has ended while no answer was expected, unless a thread reads; never waits."""
+        with self._lock:
+            if self._is_read:
+                return
+            self._is_read = True
+        try:
+            if self._poll.poll(0):
+                self.read_ready(0.0)
+        finally:
+            self._stop_reading()
+
     def _may_read(self, reply: Reply, deadline: float | None) -> bool:
         """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
         with self._lock:

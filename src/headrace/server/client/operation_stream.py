@@ -16,6 +16,7 @@ import msgspec
 from headrace.errors import Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import packed
+from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.operation_log import NO_USE, OperationLog, Use
 from headrace.server.client.step_buffer import StepBuffer
 from headrace.server.client.writer_link import Connection, WriterLink
@@ -42,8 +43,6 @@ _KEYS = 0
 # In flight at most; beyond it calls wait for the server.
 _MOST_FLYING_NBYTES = 1 << 23
 _MOST_FLYING = 512
-# An answer may need so many seconds longer than the wait at the server.
-_NETWORK_SECONDS = 1.0
 
 
 class OperationStream(WriterLink):
@@ -299,7 +298,7 @@ class OperationStream(WriterLink):
 
     def _drain(self, timeout: float | None = None) -> None:
         self._send_buffer()
-        seconds = -1.0 if timeout is None else max(timeout, 0.0) + _NETWORK_SECONDS
+        seconds = -1.0 if timeout is None else max(timeout, 0.0) + NETWORK_SECONDS
         if timeout is not None and self._timeout is not None:
             seconds = min(seconds, self._timeout)
         self._wait(lambda: not self._log.flying, seconds)
@@ -353,10 +352,16 @@ class OperationStream(WriterLink):
         if error is not None:
             raise error
 
-    def settle(self) -> None:
+    def settle(self, timeout: float | None) -> None:
         """Returns when everything that was put has been applied, or waits for a page, or the connection is lost.
 
         So another request of the client comes behind it. Any thread may call it.
+
+        Args:
+            timeout: in seconds; None waits without limit.
+
+        Raises:
+            DeadlineExceeded: the server did not answer.
         """
         with self._changed:
             if self._end is not None:
@@ -364,7 +369,9 @@ class OperationStream(WriterLink):
             self._send_buffer()
             last = self._sequence
             if self._log.flying and self._is_open:
-                self._wait(lambda: self.state.sequence >= last or self.state.waits or not self._is_open)
+                self._wait(
+                    lambda: self.state.sequence >= last or self.state.waits or not self._is_open, timeout
+                )
 
     def close(self) -> None:
         """Closes the writer at the server as soon as it has applied everything; does not wait."""

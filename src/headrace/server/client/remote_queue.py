@@ -11,6 +11,7 @@ from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
 from headrace.leases.frames import ProtocolError
 from headrace.server.client.batches import columns_of
+from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.placed_arrays import arrays_of
 from headrace.server.client.reply import Reply
@@ -134,13 +135,10 @@ class RemoteQueue:
             raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
 
     def _taken(self, seconds: float | None) -> _Taken:
-        link = self._session.link()
+        link = self._session.link(seconds)
         taken = _Taken(link, link.begin(TakeBatch(queue=self._name, timeout=seconds)))
-        longest = self._session.timeout
-        deadline = None
-        if seconds is not None and longest is not None:
-            # The server ends the wait; this is for a server that does not answer.
-            deadline = time.monotonic() + max(seconds, 0.0) + longest
+        # The server ends the wait; this is for a server that does not answer.
+        deadline = None if seconds is None else time.monotonic() + max(seconds, 0.0) + NETWORK_SECONDS
         try:
             if not link.is_answered(taken.reply, deadline):
                 raise DeadlineExceeded(f"{self._session.peer} did not answer in {seconds:.3g} s")

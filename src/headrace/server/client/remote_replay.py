@@ -19,6 +19,7 @@ from headrace.replay.item_keys import checked_keys
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batches import batch_of
 from headrace.server.client.calls import Connected, ReplayCalls
+from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.remote_table import RemoteTable
 from headrace.server.client.row_writer import RemoteRowWriter, WrittenReplay
@@ -38,13 +39,14 @@ from headrace.server.messages.requests import (
 from headrace.server.messages.views import described_views
 from headrace.spec import Signature
 from headrace.statistics import FrozenDict, ReplayStatistics
+from headrace.store.layout import MAX_ROWS
 from headrace.tables.description.rules import Rule
 from headrace.views.columns import Columns
 from headrace.views.view import View
 
-# An answer may need so many seconds longer than the wait at the server.
-_NETWORK_SECONDS = 1.0
 _MOST_VIEWS = 256
+# Larger counts of items mean the same.
+_MOST = 1 << 62
 
 
 class RemoteReplay(Closing):
@@ -145,17 +147,20 @@ class RemoteReplay(Closing):
             Disconnected: the server is gone; a batch that was drawn is lost.
         """
         self._check_table(table)
+        batch_size = check_count("batch_size", batch_size, 1)
+        if batch_size > MAX_ROWS:
+            raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
         request = Sample(
             replay=self._name,
             table=table,
-            batch_size=check_count("batch_size", batch_size, 1),
+            batch_size=batch_size,
             timeout=check_seconds(timeout),
         )
-        link = self._calls.link()
+        link = self._calls.link(request.timeout)
         if views is not None:
             self._describe(link, request, views)
         reply = self._calls.begin(link, request)
-        seconds = None if request.timeout is None else max(request.timeout, 0.0) + _NETWORK_SECONDS
+        seconds = None if request.timeout is None else max(request.timeout, 0.0) + NETWORK_SECONDS
         answer, _ = link.wait(reply, seconds)
         if answer.warning:
             warnings.warn(answer.warning, stacklevel=2)
@@ -203,12 +208,16 @@ class RemoteReplay(Closing):
     def can_insert(self, table: str, n: int = 1) -> bool:
         """Returns whether n more items would be applied now; see `Replay.can_insert`."""
         self._check_table(table)
-        return bool(self._calls.repeated(CanInsert(replay=self._name, table=table, n=int(n))).value)
+        return bool(
+            self._calls.repeated(CanInsert(replay=self._name, table=table, n=min(int(n), _MOST))).value
+        )
 
     def can_sample(self, table: str, n: int = 1) -> bool:
         """Returns whether a batch of n would be served now; see `Replay.can_sample`."""
         self._check_table(table)
-        return bool(self._calls.repeated(CanSample(replay=self._name, table=table, n=int(n))).value)
+        return bool(
+            self._calls.repeated(CanSample(replay=self._name, table=table, n=min(int(n), _MOST))).value
+        )
 
     # ---- tables ----------------------------------------------------------------------------------------------------
 

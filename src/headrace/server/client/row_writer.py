@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.checks import check_count
+from headrace.checks import check_count, check_seconds
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed
 from headrace.leases.messages import packed
@@ -94,7 +94,7 @@ class RemoteRowWriter:
         for rule in self._rules:
             self._check_table(rule.table)
         self._finals = FinalColumns(replay.signature)
-        self._timeout = timeout
+        self._timeout = check_seconds(timeout)
         self.lanes = lanes
         self.policy_version = 0
         self._lengths = LaneLengths(lanes)
@@ -388,6 +388,7 @@ class RemoteRowWriter:
 
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
         """See `WriterLike.flush`."""
+        timeout = check_seconds(timeout)
         self._items.wait(0, timeout)
         self._stream.check()
         if durable:

@@ -197,10 +197,10 @@ class SampleStream:
         while True:
             self._advance()
             self._check()
-            if self._goodbyes != goodbyes:
-                raise Closed(f"{self._goodbye}; {self._pending} samples are not confirmed")
             if is_over():
                 return
+            if self._goodbyes != goodbyes:
+                raise Closed(f"{self._goodbye}; {self._pending} samples are not confirmed")
             link, oldest = self._link, self._flying[0].reply if self._flying else None
             left = _TURN_SECONDS if timeout is None else min(timeout - wait.seconds, _TURN_SECONDS)
             with self._unlocked():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 from headrace import forking
 from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
-from headrace.server.client.connecting import ServerAccess, connect, connect_writers
+from headrace.server.client.connecting import NETWORK_SECONDS, ServerAccess, connect, connect_writers
 from headrace.server.client.link import Link
 from headrace.server.client.operation_stream import OperationStream
 from headrace.server.client.sample_stream import SampleStream
@@ -47,17 +48,23 @@ class Session:
         self._link = connect(access)
         self._writers: WriterConnection | None = None
 
-    def link(self) -> Link:
+    def link(self, timeout: float | None = None) -> Link:
         """Returns the connection, and makes a new one if the last has ended; see `Connected.link`."""
         self._check_open()
+        self._link.look_for_end()
         if self._link.failure is None:
             return self._link
         with self._connecting:
             self._check_open()
             if self._link.failure is not None:
                 self._link.close()
-                self._link = connect(self._access)
+                self._link = connect(replace(self._access, timeout=self._network_timeout(timeout)))
             return self._link
+
+    def _network_timeout(self, timeout: float | None) -> float | None:
+        """Returns the seconds in which the server must answer within a call of `timeout` seconds."""
+        bounds = [] if timeout is None else [max(timeout, 0.0) + NETWORK_SECONDS]
+        return min(bounds if self.timeout is None else [*bounds, self.timeout], default=None)
 
     def writers(self) -> WriterConnection:
         """Returns the connection of the writers; see `Connected.writers`."""
@@ -72,12 +79,12 @@ class Session:
                 )
             return self._writers
 
-    def settle(self, replay: str) -> None:
+    def settle(self, replay: str, timeout: float | None = None) -> None:
         """See `Connected.settle`."""
         self._check_open()
         for stream in self._streams():
             if stream.replay == replay:
-                stream.settle()
+                stream.settle(self._network_timeout(timeout))
 
     def _streams(self) -> list[OperationStream]:
         return [] if self._writers is None else self._writers.streams()
