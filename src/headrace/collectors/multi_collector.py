@@ -242,11 +242,6 @@ class MultiCollector(CollectorBase):
         """See `CollectorBase.state_dict`: "worker0", "worker1", ..., and "collector" for all of them.
 
         The workers finish the rollouts that they have begun; these are part of the state. So it takes at most 30 s.
-
-        Raises:
-            DeadlineExceeded: a worker did not finish its rollout in time, for example because a replay is full.
-            WorkerDied: a worker is gone.
-            Closed: after `shutdown`.
         """
         self._group.status.check()
         return collected_state(self._group, self._updater)
@@ -279,8 +274,6 @@ class MultiCollector(CollectorBase):
 
     def _use_hooks(self) -> None:
         self._group.use_hooks(self._hooks)
-
-    # ---- about -----------------------------------------------------------------------------------------------------
 
     @property
     def policy(self) -> Any:

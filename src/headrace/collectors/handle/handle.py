@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 
 from headrace.collectors.handle.group_status import GroupStatus
@@ -16,6 +17,7 @@ from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.handle.step_watch import StepWatch
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import Progress, Ready, Reset, Seed, SetHooks, Start
+from headrace.collectors.statistics import WorkerStatistics, WorkerTally
 from headrace.errors import Disconnected, StoreFull
 from headrace.leases.messages import Message
 from headrace.leases.selector import PEERS
@@ -197,6 +199,17 @@ class WorkerHandle:
                 StoreFull
             ):  # The collected rows are complete; the end of the collector tries again, and raises.
                 rows.end_episodes()
+
+    def statistics(self, tally: WorkerTally) -> WorkerStatistics:
+        """Returns the present counters of the worker."""
+        return WorkerStatistics(
+            worker_idx=self.worker_idx,
+            pid=self.process.pid,
+            alive=self.process.is_alive,
+            last_step_age=self.last_step.age,
+            last_error=self.status.last_error,
+            **asdict(tally),
+        )
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ import itertools
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,7 @@ from headrace.collectors.multi.restarts import Restarts
 from headrace.collectors.multi.starting import WorkerStarter, check_alike
 from headrace.collectors.multi.threads import TorchThreads
 from headrace.collectors.ray.weights import WeightSender
-from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
+from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.parts import Call
 from headrace.collectors.updates.shared import SharedWeights
 from headrace.envs import environment_seeds
@@ -219,14 +218,10 @@ class WorkerGroup:
         for handle in self.handles:
             handle.send_hooks(self._hooks)
 
-    # ---- questions -------------------------------------------------------------------------------------------------
+    # ---- questions, pauses, counters -------------------------------------------------------------------------------
 
     def call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
-        """Calls a method of the own collectors of the first workers, each between two of its steps.
-
-        Args:
-            path: of the method.
-            calls: arguments and keyword arguments, one pair for each of these workers.
+        """See `CollectorParts._call_each`; each call is made between two steps of its worker.
 
         Raises:
             Exception: raised by a call; DeadlineExceeded: no answer within 30 s; WorkerDied, Closed.
@@ -241,8 +236,6 @@ class WorkerGroup:
         finally:
             for questions, number in asked:
                 questions.forget(number)
-
-    # ---- pauses ----------------------------------------------------------------------------------------------------
 
     @property
     def is_paused(self) -> bool:
@@ -284,19 +277,8 @@ class WorkerGroup:
             RuntimeError: in a process that was forked from the collector's.
         """
         self.status.home.check()
-        workers = [self._worker_statistics(handle) for handle in self.handles]
+        workers = [handle.statistics(self.tally.workers[handle.worker_idx]) for handle in self.handles]
         return self.tally.record(running=self.status.is_running, paused=self.is_paused, workers=workers)
-
-    def _worker_statistics(self, handle: WorkerHandle) -> WorkerStatistics:
-        tally = self.tally.workers[handle.worker_idx]
-        return WorkerStatistics(
-            worker_idx=handle.worker_idx,
-            pid=handle.process.pid,
-            alive=handle.process.is_alive,
-            **asdict(tally),
-            last_step_age=handle.last_step.age,
-            last_error=handle.status.last_error,
-        )
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 

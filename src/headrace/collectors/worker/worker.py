@@ -256,11 +256,7 @@ class Worker:
     # ---- between two steps -----------------------------------------------------------------------------------------
 
     def _process_messages(self, *, goes_on: bool) -> None:
-        """Processes the collector's messages between two steps.
-
-        Args:
-            goes_on: whether the rollout must be complete before a pause or a reset.
-        """
+        """Processes messages between two steps; `goes_on`: a pause or reset must wait for the end of the rollout."""
         inbox = self._inbox
         inbox.interrupts = False
         if inbox.ends:
@@ -322,11 +318,7 @@ class Worker:
         self._wait_for(lambda: inbox.pause != number)
 
     def _wait_for(self, there: Callable[[], bool]) -> None:
-        """Waits until `there` returns True, and answers questions meanwhile.
-
-        Raises:
-            Ending: it is time to end instead.
-        """
+        """Waits as `WorkerInbox.wait_for` does, and answers questions meanwhile."""
         inbox = self._inbox
         while not there():
             inbox.wait_for(lambda: bool(inbox.questions) or there())
