@@ -25,7 +25,7 @@ import headrace as hr
 from headrace.kernels import plain
 from headrace.persist.disk.durable_ring import DurableRing
 from headrace.replay.public import core_of
-from headrace.server.serving.row_writer import ServedRowWriter
+from headrace.server.serving.writers.row_writer import ServedRowWriter
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.pages.recovery import PageRecovery
 from headrace.tables.description import selectors

@@ -8,7 +8,7 @@ import headrace as hr
 from headrace.persist.disk import store_files
 from headrace.persist.disk.writer_counts import UNCOUNTED, WriterCounts
 from headrace.replay.public import core_of
-from headrace.server.serving.row_writer import ServedRowWriter
+from headrace.server.serving.writers.row_writer import ServedRowWriter
 
 SESSION = b"sixteen bytes 01"
 OTHER = b"sixteen bytes 02"

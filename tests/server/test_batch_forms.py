@@ -11,7 +11,7 @@ from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
 from headrace.server.messages.answers import AnyAnswer, PlacedArray, Sampled, SampledAgain
 from headrace.server.messages.requests import AnyRequest, Ping
-from headrace.server.serving import batch_forms
+from headrace.server.serving.batches import batch_forms
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from headrace.server.client import link as link_module
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.connecting import ServerAccess, connect
 from headrace.server.client.link import Link
-from headrace.server.client.writer_connection import WriterConnection
+from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.keepalive import set_options
 from headrace.server.limits import Limits

@@ -8,7 +8,7 @@ from headrace.errors import Closed
 from headrace.leases.frames import Payload
 from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
-from headrace.server.client.writer_connection import WriterConnection
+from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.messages.requests import Request
 
 

@@ -14,7 +14,7 @@ from headrace.errors import SpecError
 from headrace.server.addresses import parse_address
 from headrace.server.auth import token_bytes
 from headrace.server.client.connecting import ServerAccess
-from headrace.server.client.remote_queue import RemoteQueue
+from headrace.server.client.queues.remote_queue import RemoteQueue
 from headrace.server.client.remote_replay import RemoteReplay
 from headrace.server.client.session import Session
 from headrace.server.messages.handshake import Served

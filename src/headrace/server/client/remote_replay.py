@@ -22,7 +22,7 @@ from headrace.server.client.calls import Connected, ReplayCalls
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.remote_table import RemoteTable
-from headrace.server.client.row_writer import RemoteRowWriter, WrittenReplay
+from headrace.server.client.writers.row_writer import RemoteRowWriter, WrittenReplay
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import (
     CanInsert,

@@ -13,9 +13,9 @@ from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
 from headrace.server.client.connecting import NETWORK_SECONDS, ServerAccess, connect, connect_writers
 from headrace.server.client.link import Link
-from headrace.server.client.operation_stream import OperationStream
-from headrace.server.client.sample_stream import SampleStream
-from headrace.server.client.writer_connection import WriterConnection
+from headrace.server.client.queues.sample_stream import SampleStream
+from headrace.server.client.writers.operation_stream import OperationStream
+from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.messages.requests import Request
 from headrace.system import has_sealed_memory
 

@@ -25,7 +25,7 @@ from headrace.server.messages.requests import (
     TakeBatch,
 )
 from headrace.server.queue_core import Array, BatchQueueInfo
-from headrace.server.serving.batch_sender import BatchSender
+from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.served_queue import ServedQueue, Taker
 from headrace.system import is_sealed
 

@@ -15,18 +15,18 @@ from headrace.server.messages import requests
 from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.writing import WriterMessage
-from headrace.server.serving.batch_arena import BatchArena
-from headrace.server.serving.batch_sender import BatchSender, Send
+from headrace.server.serving.batches.batch_arena import BatchArena
+from headrace.server.serving.batches.batch_sender import BatchSender, Send
 from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.client_queues import ClientQueues
-from headrace.server.serving.client_writers import ClientWriters
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.replay_requests import answer_replay
 from headrace.server.serving.samples import ClientSamples
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ClientWeights, ServedWeights
-from headrace.server.serving.writer_sessions import WriterSessions
+from headrace.server.serving.writers.client_writers import ClientWriters
+from headrace.server.serving.writers.writer_sessions import WriterSessions
 
 
 class Services(Protocol):

@@ -19,7 +19,7 @@ from headrace.server.messages import handshake, requests
 from headrace.server.messages.answers import Done
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
 from headrace.server.messages.writing import WriterRequest
-from headrace.server.serving.batch_arena import BatchArena
+from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.server.serving.client_requests import ClientRequests, Services
 from headrace.server.serving.handshake import ServerHandshake
 from headrace.system import has_sealed_memory

@@ -34,7 +34,7 @@ from headrace.server.serving.listening import ListeningSocket
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ServedWeights
-from headrace.server.serving.writer_sessions import WriterSessions
+from headrace.server.serving.writers.writer_sessions import WriterSessions
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 
 _STOPS = "the server stops"

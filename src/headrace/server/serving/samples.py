@@ -18,10 +18,10 @@ from headrace.server.messages.answers import Failed
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import Peek, Sample
 from headrace.server.messages.views import views_of
-from headrace.server.serving.batch_forms import BatchForms
-from headrace.server.serving.batch_sender import BatchSender
-from headrace.server.serving.batch_sizes import check_batch
-from headrace.server.serving.batches import batch_answer
+from headrace.server.serving.batches.batch_answers import batch_answer
+from headrace.server.serving.batches.batch_forms import BatchForms
+from headrace.server.serving.batches.batch_sender import BatchSender
+from headrace.server.serving.batches.batch_sizes import check_batch
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.tables.live_table import LiveTable
 from headrace.tables.ticket import Ticket

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from headrace.leases.messages import Message
 from headrace.server.messages.answers import ForgetBlocks, GrantBlocks
-from headrace.server.serving.batch_arena import BatchArena
-from headrace.server.serving.batches import PlacedArrays, placed
+from headrace.server.serving.batches.batch_answers import PlacedArrays, placed
+from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.store.gather import Pool
 
 _DESCRIPTORS_A_FRAME = 4

@@ -14,8 +14,8 @@ from headrace.server.client.batches import columns_of
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.placed_arrays import arrays_of
+from headrace.server.client.queues.sample_stream import SampleStream
 from headrace.server.client.reply import Reply
-from headrace.server.client.sample_stream import SampleStream
 from headrace.server.client.session import Session
 from headrace.server.messages.answers import QueueBatch
 from headrace.server.messages.handshake import Served

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import DeadlineExceeded
-from headrace.server.client.operation_stream import OperationStream
+from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.messages.writing import WaitPending
 
 

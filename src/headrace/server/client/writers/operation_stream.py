@@ -17,9 +17,9 @@ from headrace.errors import Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import packed
 from headrace.server.client.connecting import NETWORK_SECONDS
-from headrace.server.client.operation_log import NO_USE, OperationLog, Use
-from headrace.server.client.step_buffer import StepBuffer
-from headrace.server.client.writer_link import Connection, WriterLink
+from headrace.server.client.writers.operation_log import NO_USE, OperationLog, Use
+from headrace.server.client.writers.step_buffer import StepBuffer
+from headrace.server.client.writers.writer_link import Connection, WriterLink
 from headrace.server.messages.writing import (
     AppendSteps,
     CloseWriter,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.messages.answers import PlacedArray, Sampled, SampledAgain
-from headrace.server.serving.batches import named_arrays
+from headrace.server.serving.batches.batch_answers import named_arrays
 from headrace.spec import Signature
 from headrace.views.view import View
 

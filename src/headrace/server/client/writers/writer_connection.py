@@ -17,8 +17,8 @@ from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Goodbye, Message
 from headrace.leases.selector import PEERS
-from headrace.server.client.operation_stream import OperationStream
-from headrace.server.client.writer_link import WriterLink
+from headrace.server.client.writers.operation_stream import OperationStream
+from headrace.server.client.writers.writer_link import WriterLink
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages.answers import Done
 from headrace.server.messages.requests import Ping

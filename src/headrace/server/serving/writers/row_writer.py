@@ -13,7 +13,7 @@ from headrace.replay.intake.intake import Intake
 from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.step_rows import Values
 from headrace.replay.replay import ReplayCore
-from headrace.server.serving.restoring_intake import RestoringIntake
+from headrace.server.serving.writers.restoring_intake import RestoringIntake
 from headrace.store.block import WrittenSteps
 from headrace.tables.description.rules import Rule
 from headrace.tables.pending import Pending

@@ -17,12 +17,12 @@ from headrace.replay.intake.final_columns import FinalColumns
 from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
-from headrace.server.client.given_for_call import GivenForCall
-from headrace.server.client.lane_lengths import LaneLengths
-from headrace.server.client.operation_log import Use
-from headrace.server.client.operation_stream import OperationStream
-from headrace.server.client.pending_items import PendingItems
-from headrace.server.client.writer_connection import WriterConnection
+from headrace.server.client.writers.given_for_call import GivenForCall
+from headrace.server.client.writers.lane_lengths import LaneLengths
+from headrace.server.client.writers.operation_log import Use
+from headrace.server.client.writers.operation_stream import OperationStream
+from headrace.server.client.writers.pending_items import PendingItems
+from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.messages.columns import packed_arrays
 from headrace.server.messages.rules import described_rule
 from headrace.server.messages.writing import (

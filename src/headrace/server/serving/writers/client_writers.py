@@ -9,8 +9,8 @@ from headrace.leases.frames import Frame
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.writing import CloseWriter, OpenWriter, Refused
 from headrace.server.serving.served import ServedObjects
-from headrace.server.serving.writer import ServedWriter
-from headrace.server.serving.writer_sessions import WriterSessions
+from headrace.server.serving.writers.writer import ServedWriter
+from headrace.server.serving.writers.writer_sessions import WriterSessions
 
 _MOST = 1024
 

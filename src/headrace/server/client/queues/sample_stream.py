@@ -22,8 +22,8 @@ from headrace import forking
 from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.server.client.link import Link
+from headrace.server.client.queues.sample_ring import SampleRing
 from headrace.server.client.reply import Reply
-from headrace.server.client.sample_ring import SampleRing
 from headrace.server.messages.requests import OpenSender, SendSamples
 from headrace.server.messages.samples import SampleLayout
 from headrace.waits import Wait

@@ -32,10 +32,10 @@ from headrace.server.messages.writing import (
     WriterOpened,
     WriterState,
 )
-from headrace.server.serving.operations import Operations, check_opening
-from headrace.server.serving.row_writer import ServedRowWriter
 from headrace.server.serving.shared_runs import SharedRuns
-from headrace.server.serving.writer_sessions import Progress, SessionKey, WriterSessions
+from headrace.server.serving.writers.operations import Operations, check_opening
+from headrace.server.serving.writers.row_writer import ServedRowWriter
+from headrace.server.serving.writers.writer_sessions import Progress, SessionKey, WriterSessions
 from headrace.tables.ticket import Ticket
 
 _KEYS_AHEAD = 1024

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.messages.answers import PlacedArray, Sampled
-from headrace.server.serving.batch_arena import BatchArena
+from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.spec import Signature
 from headrace.views.columns import Columns
 from headrace.views.view import View

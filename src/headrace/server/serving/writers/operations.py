@@ -28,7 +28,7 @@ from headrace.server.messages.writing import (
     OpenWriter,
     Operation,
 )
-from headrace.server.serving.row_writer import ServedRowWriter
+from headrace.server.serving.writers.row_writer import ServedRowWriter
 from headrace.spec import Signature
 
 # The name of a column, and the axes before those of the signature.

@@ -1,0 +1,1 @@
+"""Writers whose steps come from clients."""
