@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.server.client.writers.pending_items import PendingItems
+from headrace.testing import FakeClock
 
 SIGNATURE = hr.Signature.like({"n": 0})
 RULES = [hr.ItemRule("q", 1)]
@@ -141,3 +143,21 @@ def test_a_writer_that_is_forgotten_gives_back_its_pages(tmp_path):
             assert not client._session._writers.streams()
             with remote.writer(items=RULES) as writer:
                 writer.append({"n": np.int64(2)})
+
+
+@pytest.mark.parametrize(("timeout", "left"), [(5.0, 3.0), (1.0, 0.0), (None, None)])
+def test_a_wait_for_items_has_its_timeout_once(timeout, left):
+    """CL5: the time for steps on their way is part of it."""
+    clock = FakeClock()
+
+    class Stream:
+        def drain(self, seconds):
+            assert seconds == timeout
+            clock.advance(2.0)
+
+        def ask(self, request, seconds, *_, **fields):
+            self.asked = seconds
+
+    stream = Stream()
+    PendingItems(stream, clock).wait(0, timeout)
+    assert stream.asked == left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import DeadlineExceeded
 from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.messages.writing import WaitPending
@@ -12,10 +13,12 @@ class PendingItems:
 
     Args:
         stream: of the writer.
+        clock: of the deadlines.
     """
 
-    def __init__(self, stream: OperationStream) -> None:
+    def __init__(self, stream: OperationStream, clock: Clock = SYSTEM_CLOCK) -> None:
         self._stream = stream
+        self._clock = clock
 
     def count(self) -> int:
         """Returns their number now; asks the server where it may have changed."""
@@ -44,10 +47,13 @@ class PendingItems:
             DeadlineExceeded: more are; `.pending` is their number.
             Disconnected, Closed: the server is gone.
         """
+        # Rules: server CL5
         stream = self._stream
+        began = self._clock.monotonic()
         stream.drain(timeout)
+        left = None if timeout is None else max(0.0, timeout - (self._clock.monotonic() - began))
         try:
-            stream.ask(WaitPending, timeout, self._message, lambda: stream.state.pending, most=most)
+            stream.ask(WaitPending, left, self._message, lambda: stream.state.pending, most=most)
         except DeadlineExceeded as error:
             stream.report()
             if stream.state.pending > most:
