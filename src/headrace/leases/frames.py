@@ -145,7 +145,7 @@ class FrameReader:
             return frame
         if frame.message.version != VERSION:
             raise ProtocolError(
-                f"expected version {VERSION} of the lease protocol, got {frame.message.version}; "
+                f"expected version {VERSION} of Headrace's protocol, got {frame.message.version}; "
                 "both sides need the same version of headrace"
             )
         self._was_greeted = True
@@ -197,7 +197,7 @@ class FrameReader:
         if magic != _MAGIC:
             hint = "; it speaks TLS, and this side does not (tls=)" if magic[:2] in _TLS_RECORDS else ""
             raise ProtocolError(
-                f"the peer does not speak the lease protocol: expected {_MAGIC!r}, got {magic!r}{hint}"
+                f"the peer does not speak Headrace's protocol: expected {_MAGIC!r}, got {magic!r}{hint}"
             )
         longest = self._largest_message if self._was_greeted else _LARGEST_HELLO
         most = self._largest_payload if self._was_greeted else 0

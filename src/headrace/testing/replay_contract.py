@@ -136,6 +136,10 @@ class ReplayContract(ABC):
             assert replay.sample("t", 1).data["n"].tolist() == [3]
             with pytest.raises(ValueError, match="3"):
                 replay.table("t").configure(rate_limiter=MinSize(3))
+            with pytest.raises(TypeError, match="expected one such as MinSize"):
+                replay.table("t").configure(rate_limiter=3)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="max_size"):
+                replay.table("t").configure(max_size="2")  # type: ignore[arg-type]
             assert replay.can_sample("t")
 
     # ---- rate limiters ---------------------------------------------------------------------------------------------

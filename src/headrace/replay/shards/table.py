@@ -11,6 +11,7 @@ from headrace.replay.shards.shard import Shard
 from headrace.replay.shards.statistics import sum_tables
 from headrace.statistics import TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
+from headrace.tables.description.table import check_rate_limiter
 
 
 class ShardedTable:
@@ -49,11 +50,14 @@ class ShardedTable:
         """Changes the table: each shard takes its part of the numbers.
 
         Raises:
+            TypeError: not a rate limiter.
             ValueError: the limiter could never open at this size, or its numbers are too small to be divided; nothing
                 changes.
             ShardDown: a shard cannot be reached; those before it are changed.
         """
         self._check_open()
+        if rate_limiter is not None:
+            check_rate_limiter(self._name, rate_limiter)
         parts = len(self._shards)
         size = None if max_size is None else -(-check_count("max_size", max_size, 1) // parts)
         limiter = None if rate_limiter is None else rate_limiter.share(parts)

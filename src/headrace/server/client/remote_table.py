@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.checks import check_count
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batches import batch_of
 from headrace.server.messages.requests import Configure, GetDistribution, GetTableStatistics, Peek
 from headrace.spec import Signature
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
+from headrace.tables.description.table import check_rate_limiter
 from headrace.tables.description.table_json import limiter_to_json
 
 if TYPE_CHECKING:
@@ -75,11 +77,14 @@ class RemoteTable:
         """Changes a live table; see `TableView.configure`.
 
         Raises:
+            TypeError: not a rate limiter.
             ValueError: the limiter could never open at this size, or is not one of Headrace's own, which alone can be
                 described to the server; nothing changes.
         """
+        if rate_limiter is not None:
+            check_rate_limiter(self._name, rate_limiter)
         limiter = None if rate_limiter is None else limiter_to_json(rate_limiter)
-        size = None if max_size is None else int(max_size)
+        size = None if max_size is None else check_count(f"table {self._name!r}: max_size", max_size, 1)
         self._calls.once(
             Configure(replay=self._calls.name, table=self._name, max_size=size, rate_limiter=limiter)
         )

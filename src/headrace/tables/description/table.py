@@ -103,16 +103,25 @@ class Table:
         )
 
 
+def check_rate_limiter(name: str, rate_limiter: RateLimiter) -> None:
+    """Refuses what is not a rate limiter.
+
+    Raises:
+        TypeError: with what it is.
+    """
+    if not isinstance(rate_limiter, RateLimiter):
+        raise TypeError(
+            f"table {name!r}: rate_limiter: expected one such as MinSize(1), got {rate_limiter!r}"
+        )
+
+
 def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
     """Refuses a size that the limiter could never reach.
 
     Raises:
         ValueError: with the numbers.
     """
-    if not isinstance(rate_limiter, RateLimiter):
-        raise TypeError(
-            f"table {name!r}: rate_limiter: expected one such as MinSize(1), got {rate_limiter!r}"
-        )
+    check_rate_limiter(name, rate_limiter)
     check_count(f"table {name!r}: max_size", max_size, 1)
     if rate_limiter.min_size > max_size:
         raise ValueError(
