@@ -193,6 +193,19 @@ def test_no_draw_is_lost_when_shards_keep_a_batch_waiting(make_shards):
     assert np.bincount((batch.info.keys % 3).astype(int)).tolist() == samples()
 
 
+def test_batches_that_are_never_completed_do_not_gather(make_shards):
+    whole, shards = make_shards([table(hr.selectors.Uniform())], 3)
+    fill(whole, [1.0] * 6, lanes=3)
+    for shard in shards:
+        closed = hr.rate_limiters.SampleToInsertRatio(1, 1, (1.0, 9.0))
+        shard.replay.table("t").configure(rate_limiter=closed)
+    for size in range(30, 130):
+        with pytest.raises(hr.DeadlineExceeded):
+            whole.sample("t", size, timeout=0)
+    kept = [batch.request.batch_size for batch in whole._sampler._kept]
+    assert kept == list(range(66, 130))
+
+
 SIGNATURE = {"n": 0, "x": np.zeros(3, np.float32)}
 
 

@@ -27,13 +27,16 @@ from headrace.waits import Wait, wait_on
 
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.02
+# Incomplete batches; the draws of an older one are given up.
+_MOST_KEPT = 64
 
 
 class ShardSampler:
     """Draws batches whose distribution is that of one replay with the items of all shards.
 
     A batch that is not complete when its call ends by an error keeps its shards, and the draws that they have made. The
-    next call with the same table, size and views completes it, so no draw is lost.
+    next call with the same table, size and views completes it, so no draw is lost; of 64 such batches the oldest is
+    given up for the next.
 
     Args:
         shards: of the replay.
@@ -88,6 +91,7 @@ class ShardSampler:
             if batch.missing < request.batch_size:
                 with self._lock:
                     self._kept.append(batch)
+                    del self._kept[:-_MOST_KEPT]
             raise
         return self._merging.merge(batch.parts, batch.sizes, request)
 
