@@ -128,6 +128,7 @@ class Collection:
                 handle.note_progress(progress)
                 if finished is not None:
                     self.batches.add(finished)
+                self._status.changed.notify_all()
 
     def _preempt(self) -> None:
         for handle in self._handles:
