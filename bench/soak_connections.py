@@ -40,7 +40,7 @@ _MORE_NBYTES = 32 << 20
 
 
 class State(NamedTuple):
-    """What a process holds.
+    """Resources of a process.
 
     Attributes:
         threads, descriptors: their numbers.

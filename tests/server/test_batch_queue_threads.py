@@ -299,7 +299,7 @@ def test_bq12_ctrl_c_at_any_moment_of_send_leaves_no_hole():
     with Alarm() as alarm:
         for turn in range(3000):
             try:
-                alarm.set(1e-6 * (1 + turn % 30))
+                alarm.set(1e-6 * (1 + turn % 60))
                 for _ in range(6):
                     queue.send(sample, timeout=0)
                 alarm.armed = False
@@ -310,7 +310,7 @@ def test_bq12_ctrl_c_at_any_moment_of_send_leaves_no_hole():
                 assert (batch["a"].tolist(), batch["b"].tolist()) == ([1] * 3, [[1.0] * 3] * 3)
                 delivered += 3
     assert alarm.rung > 100
-    assert queue.statistics().samples_delivered == delivered > 100
+    assert queue.statistics().samples_delivered == delivered > 300
 
 
 class LosingClock(FakeClock):

@@ -1,4 +1,4 @@
-"""What clients may take of a server: slow readers, floods of requests, and too many connections."""
+"""Limits of the clients of a server: slow readers, floods of requests, and too many connections."""
 
 import resource
 import socket

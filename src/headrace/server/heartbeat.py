@@ -13,7 +13,7 @@ ANSWER_SECONDS = 9.0
 
 
 class Pulse(Enum):
-    """What to do about a peer: nothing, ask it for a sign of life, or end the connection."""
+    """The next step with a peer: none, ask it for a sign of life, or end the connection."""
 
     FINE = "fine"
     ASK = "ask"

@@ -9,7 +9,7 @@ from headrace.checks import check_count, check_seconds
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What clients may take of a server. A client at a limit waits or is refused; it never takes more.
+    """Limits of the clients of a server. A client at a limit waits or is refused.
 
     Attributes:
         connections: open at a time; a further client is refused. Each open writer needs a second connection of its

@@ -21,7 +21,7 @@ def open_replay(settings: ReplaySettings, saved: Path | None) -> Replay:
     A replay with a path keeps its items itself, so no checkpoint is loaded into it.
 
     Args:
-        settings: of the replay. Those of the tables win over those that were saved.
+        settings: of the replay. Settings of tables replace the saved ones.
         saved: the directory of its checkpoints; None begins without.
 
     Raises:

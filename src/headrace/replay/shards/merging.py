@@ -22,7 +22,7 @@ _MOST_PADDINGS = 1000
 
 
 class Request(NamedTuple):
-    """What a caller of `sample` asks for.
+    """The arguments of a call of `sample`.
 
     Attributes:
         table: its name.
@@ -57,8 +57,8 @@ class Part:
 class Merging:
     """Puts parts together.
 
-    A part whose items are shorter than those of another is filled up with padded rows. What these show, other than
-    zeros, is known from the padded rows that shards have presented before.
+    A part with shorter items than another is filled up with padded rows. They repeat the padded rows that shards have
+    presented before for the same request; until then they are zeros.
 
     Args:
         num_shards: for keys.
@@ -67,7 +67,7 @@ class Merging:
     def __init__(self, num_shards: int) -> None:
         self._num_shards = num_shards
         self._pool = Pool()
-        # What padded rows show, by what was asked for and the number of the leaf.
+        # Values of a padded row, by the request and the number of the leaf.
         self._padding: dict[tuple[Any, str, int], NDArray[Any]] = {}
 
     def merge(self, parts: Sequence[Part], sizes: NDArray[np.int64], request: Request) -> ReplaySample:

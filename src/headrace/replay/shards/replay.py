@@ -270,7 +270,7 @@ class ShardedReplay(Closing):
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
-        """Sets the priorities of items; see `Replay.update_priorities`. Those of a shard that is down are left out."""
+        """Sets the priorities of items; see `Replay.update_priorities`. Items of a shard that is down are left out."""
         self.check_open()
         self._check_table(table)
         wanted = checked_keys(keys)
@@ -291,7 +291,7 @@ class ShardedReplay(Closing):
         return self._for_keys(wanted, update)
 
     def delete(self, table: str, keys: ArrayLike) -> int:
-        """Removes items and returns their number; see `Replay.delete`. Those of a shard that is down are left out."""
+        """Removes items and returns their number; see `Replay.delete`. Items of a shard that is down are left out."""
         self.check_open()
         self._check_table(table)
 

@@ -105,7 +105,7 @@ class OperationStream(WriterLink):
         self.history = self._log.history = message.history
         self._is_open = True
         if not message.is_known:
-            self._keys = range(0)  # Those of another server may be in use here.
+            self._keys = range(0)  # Keys of another server may be in use here.
         link = self._link
         if self._was_open and link is not None:
             for operation, payload, *_ in self._log.kept():
