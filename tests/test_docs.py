@@ -13,6 +13,7 @@ import headrace.replay
 ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("design/*.md")),

@@ -21,7 +21,7 @@ from headrace.store.store import Store
 from headrace.tables.item_memory import ItemMemory
 
 CLOSED, HASHES = "closed.json", "hashes"
-_FORMAT, _VERSION = "headrace closed store", 2
+FORMAT, VERSION = "headrace closed store", 2
 
 
 class ClosedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +49,7 @@ def read_closed(folder: Path) -> ClosedRecord | None:
     path = folder / CLOSED
     if not path.exists():
         return None
-    record = read_checked_json(path, ClosedRecord, _FORMAT, _VERSION)
+    record = read_checked_json(path, ClosedRecord, FORMAT, VERSION)
     try:
         generator_state(record.generator)
     except ValueError as error:
@@ -69,7 +69,7 @@ def write_closed(
     header.opened = 0
     checksums = checksums_of(store, header, tables)
     record = ClosedRecord(generator, header.next_key, 1 + secrets.randbits(62), checksums)
-    write_checked_json(folder / CLOSED, record, _FORMAT, _VERSION)
+    write_checked_json(folder / CLOSED, record, FORMAT, VERSION)
 
 
 def open_hashes(folder: Path, store: Store) -> Arena:
