@@ -5,24 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_rollouts import worker
-from scripted_agents import ScriptedEnv, Turn, by_time
+from scripted_agents import ScriptedEnv, Turn, Watched, by_time
 
 import headrace as hr
 
 DEFAULT = "default_policy"
 # Agent b acts at times 0 and 3.
 RARELY_B = (Turn("a"), Turn("a"), Turn("ab", {"a": 1, "b": 1}), Turn("a"), Turn("ab", {"a": 1, "b": 1}))
-
-
-class Watched:
-    """Acts by time, and keeps what it saw."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
-
-    def compute_actions(self, input_dict):
-        self.seen.append(dict(input_dict))
-        return by_time(input_dict["observation"])
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])

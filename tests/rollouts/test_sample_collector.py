@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_rollouts import Recurrent, counters, worker
-from scripted_agents import ScriptedEnv, Turn, by_time
+from scripted_agents import ScriptedEnv, Turn, Watched, by_time
 
 import headrace as hr
 from headrace.rollouts.pieces import SampleKey
@@ -14,6 +14,13 @@ VIEWS = {
     "stack": hr.View("observation", shift="-2:0", fill="edge", mask=True),
     "prev": hr.View("action", shift=-1),
     "hidden": hr.View("reward", used_for_training=False),
+}
+
+
+OF_OTHERS = {
+    "b acted": hr.View("action", shift="-2:-1", agent="b", mask=True),
+    "others saw": hr.View("observation", shift=0, agent=["b", "c"], fill="edge", mask=True),
+    "others got": hr.View("reward", shift=[0, 1], agent=["a", "c"], mask=True),
 }
 
 
@@ -27,9 +34,11 @@ class Stepwise(hr.SampleCollector):
 @pytest.mark.parametrize("longest", [None, 3])
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 @pytest.mark.parametrize("postprocess", [False, True])
+@pytest.mark.parametrize("horizon", [{}, {"horizon": 3}, {"horizon": 3, "soft_horizon": True}])
 def test_a_collector_that_changes_nothing_gives_the_same_batches(
-    longest: int | None, mode: str, postprocess: bool
+    longest: int | None, mode: str, postprocess: bool, horizon: dict[str, Any]
 ):
+    # C3, and H2: history goes on across a soft horizon
     def batches(sample_collector: Any) -> list[hr.SampleBatch]:
         policy = Recurrent()
         policy.version = 4  # type: ignore[attr-defined]
@@ -37,21 +46,33 @@ def test_a_collector_that_changes_nothing_gives_the_same_batches(
             policy.postprocess_trajectory = lambda batch, others, episode: None  # type: ignore[attr-defined]
         with worker(
             counters(4, 7, 1), policy, num_envs=2, views=VIEWS, max_seq_len=longest, batch_mode=mode,
-            sample_collector=sample_collector,
+            sample_collector=sample_collector, **horizon,
         ) as made:  # fmt: skip
             return [made.sample() for _ in range(4)]  # type: ignore[misc]
 
     for one, other in zip(batches(None), batches(Stepwise), strict=True):
-        assert set(one) == set(other)
         assert (one.seq_lens is None) == (longest is None)
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-            assert one[name].dtype == other[name].dtype
+        _check_same(one, other)
 
 
-def test_several_agents_step_by_step_give_the_same_batches():
+def _check_same(one: Any, other: Any) -> None:
+    assert set(one) == set(other)
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+        assert one[name].dtype == other[name].dtype
+
+
+@pytest.mark.parametrize("horizon", [{}, {"horizon": 2, "soft_horizon": True}])
+@pytest.mark.parametrize("length", [1, 3])
+def test_several_agents_step_by_step_give_the_same_batches(length: int, horizon: dict[str, Any]):
+    # C3, H2, M9, R9: with views of other agents, and of `info`
+    class Informing(ScriptedEnv):
+        def step(self, actions):
+            *results, _ = super().step(actions)
+            return *results, {name: {"time": 10 * self.time + "abc".index(name)} for name in "abc"}
+
     def create():
-        return ScriptedEnv(
+        return Informing(
             "a",
             Turn("ab"),
             Turn("b", {"a": 0.5, "b": 1}),
@@ -60,21 +81,59 @@ def test_several_agents_step_by_step_give_the_same_batches():
             Turn("ac"),
         )
 
-    def batches(sample_collector: Any) -> list[Any]:
+    def batches(sample_collector: Any) -> tuple[list[Any], list[Any]]:
+        policy = Watched()
         with worker(
             create,
-            by_time,
+            policy,
             num_envs=2,
-            views=VIEWS,
-            rollout_fragment_length=3,
+            views=VIEWS | OF_OTHERS | {"time": hr.View("info/time", shift=[-1, 0])},
+            rollout_fragment_length=length,
             sample_collector=sample_collector,
+            **horizon,
         ) as made:
-            return [made.sample()["default_policy"] for _ in range(4)]
+            samples = [made.sample() for _ in range(12 // length)]
+        return [sample["default_policy"] for sample in samples if sample.agent_steps()], policy.seen
 
-    for one, other in zip(batches(None), batches(Stepwise), strict=True):
-        assert set(one) == set(other)
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    plain, seen_plain = batches(None)
+    stepwise, seen_stepwise = batches(Stepwise)
+    for one, other in zip(plain, stepwise, strict=True):
+        _check_same(one, other)
+    for one, other in zip(seen_plain, seen_stepwise, strict=True):
+        assert "b acted" in one
+        _check_same(one, other)
+
+
+def test_views_of_others_stand_beside_the_steps_that_an_override_kept():
+    # M9: a row finds the others at its own environment step
+    class EverySecond(hr.SampleCollector):
+        def add_step(self, key, values, *, env_t):
+            if env_t % 2 == 0:
+                super().add_step(key, values, env_t=env_t)
+
+    with worker(
+        lambda: ScriptedEnv("ab", *[Turn("ab")] * 9),
+        by_time,
+        views={"b saw": hr.View("observation", agent="b")},
+        rollout_fragment_length=6,
+        sample_collector=EverySecond,
+    ) as made:
+        batch = made.sample()["default_policy"]
+    assert batch["env_t"].tolist() == [0, 2, 4] * 2
+    assert batch["b saw"][:, 2].tolist() == [0, 2, 4] * 2
+
+
+def test_views_of_others_need_the_environment_steps_of_rows():
+    class Halved(hr.SampleCollector):
+        def cut(self, key, *, end):
+            whole = super().cut(key, end=end)
+            return None if whole is None else hr.SampleBatch({"observation": whole["observation"][::2]})
+
+    views = {"b saw": hr.View("observation", agent="b")}
+    create = lambda: ScriptedEnv("ab", *[Turn("ab")] * 9)  # noqa: E731
+    with worker(create, by_time, views=views, sample_collector=Halved) as made:
+        with pytest.raises(hr.SpecError, match=r"cut: views of other agents need a column env_t"):
+            made.sample()
 
 
 def test_an_override_changes_what_is_collected():
@@ -163,7 +222,8 @@ def test_a_collector_alone():
         collector.cut(keys[0], end=True)
 
 
-def test_the_collectors_memory_does_not_grow():
+@pytest.mark.parametrize("horizon", [{}, {"horizon": 2, "soft_horizon": True}])
+def test_the_collectors_memory_does_not_grow(horizon: dict[str, Any]):
     # R16
     collectors: list[Any] = []
 
@@ -172,7 +232,7 @@ def test_the_collectors_memory_does_not_grow():
             super().__init__(*arguments, **options)
             collectors.append(self)
 
-    with worker(counters(3, 5), sample_collector=Kept, num_envs=2, views=VIEWS) as made:
+    with worker(counters(3, 5), sample_collector=Kept, num_envs=2, views=VIEWS, **horizon) as made:
         for _ in range(60):
             made.sample()
     assert len(collectors) == 1

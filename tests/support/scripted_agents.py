@@ -81,6 +81,17 @@ def by_time(observation: Any) -> Any:
     return 10 * observation[:, 0] + observation[:, 2]
 
 
+class Watched:
+    """Acts by time, and keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    def compute_actions(self, input_dict):
+        self.seen.append(dict(input_dict))
+        return by_time(input_dict["observation"])
+
+
 def rows_of(batch: Any) -> list[tuple[int, int, int]]:
     """Returns (agent, episode, time) of each row, as observed."""
     return [tuple(row) for row in batch["observation"].tolist()]

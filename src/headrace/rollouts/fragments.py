@@ -72,11 +72,9 @@ class Fragments:
     def close(self, piece: Piece, *, is_end: bool, last_is_known: bool = True) -> None:
         """Ends a piece at the newest row of its lane, and perhaps its trajectory."""
         lanes = self._policies[piece.policy_id]
-        piece.stop = lanes.rows.place(piece.lane)
+        self._stop(piece)
         piece.last_is_known = last_is_known
         lanes.closed(piece, is_end=is_end)
-        if piece.stop > piece.first:
-            self._closed.append(piece)
 
     def after(self, piece: Piece) -> Piece:
         """Returns the piece that continues a closed one in the next fragment."""
@@ -84,11 +82,16 @@ class Fragments:
 
     def into_next_episode(self, piece: Piece, episode: RolloutEpisode) -> Piece:
         """Ends a piece with its episode, and begins the next one where the environment was not reset."""
-        lanes = self._policies[piece.policy_id]
-        self.close(piece, is_end=lanes.is_keyed)
+        self._stop(piece)
         later = self._next(piece, piece.key._replace(episode_id=episode.episode_id), 0, episode)
-        lanes.opened(later)
+        self._policies[piece.policy_id].continued(piece, later)
         return later
+
+    def _stop(self, piece: Piece) -> None:
+        """Ends the rows of a piece at the newest row of its lane."""
+        piece.stop = self._policies[piece.policy_id].rows.place(piece.lane)
+        if piece.stop > piece.first:
+            self._closed.append(piece)
 
     def _next(self, piece: Piece, key: SampleKey, t: int, episode: RolloutEpisode) -> Piece:
         return Piece(

@@ -1,22 +1,28 @@
 """Lanes of a policy whose steps go one by one through a user's `SampleCollector`."""
 
-# Rules: views-rollouts C3
+# Rules: views-rollouts C3, H2, M9
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batches.sample_batch import SampleBatch
+from headrace.errors import SpecError
+from headrace.rollouts.columns import CLOCK
 from headrace.rollouts.lanes.others import Others
 from headrace.rollouts.lanes.policy_lanes import PolicyLanes
+from headrace.rollouts.lanes.presenter import Presenter
 from headrace.rollouts.lanes.rows import Lanes
 from headrace.rollouts.lanes.sample_collector import SampleCollector
 from headrace.rollouts.pieces import Piece, PieceRows, SampleKey
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
+from headrace.views.arrays.rows import Segments
+from headrace.views.other_agents import Beside
 from headrace.views.promised import column_of
 
 METHODS = ("add_first", "add_step", "input_dict", "cut")
@@ -36,7 +42,7 @@ def takes_steps(sample_collector: Any) -> bool:
 class KeyedLanes(PolicyLanes):
     """Lanes that hand each step to a collector, and take views and batches from it.
 
-    The lanes themselves hold the bookkeeping.
+    The lanes themselves hold the bookkeeping, and present the views of other agents.
 
     Args:
         make_collector: called with the views and `max_seq_len`, once.
@@ -47,7 +53,9 @@ class KeyedLanes(PolicyLanes):
         super().__init__(*arguments, **{**options, "shows_all": True})
         self._make_collector = make_collector
         self._collector: Any = None
+        # The views that the collector presents.
         self._shown: dict[str, View] = {}
+        self._of_others = self._plan_others()
         self._keys: dict[int, SampleKey] = {}
 
     @property
@@ -60,9 +68,7 @@ class KeyedLanes(PolicyLanes):
         if self._collector is None:
             self._shown.update(self._with_spaces())
             self._collector = self._make_collector(self._shown, max_seq_len=self._max_seq_len)
-        self._keys[piece.lane] = piece.key
-        row = int(self.rows.newest[piece.lane])
-        self._collector.add_first(piece.key, self._tree_at("observation", row), env_t=self._env_t(piece))
+        self._add_first(piece, self._env_t(piece))
 
     def completed(self, piece: Piece, *, is_observed: bool = True) -> None:
         """Hands a step to the collector."""
@@ -77,26 +83,39 @@ class KeyedLanes(PolicyLanes):
         """Takes the rows of the piece from the collector."""
         piece.batch = self._collector.cut(piece.key, end=is_end)
 
+    def continued(self, piece: Piece, later: Piece) -> None:
+        """Begins the next trajectory before this one ends, so that the collector sees that it goes on."""
+        # Rules: views-rollouts H2
+        self._add_first(later, env_t=0)
+        self.closed(piece, is_end=True)
+
     def dropped(self, piece: Piece) -> None:
         """Ends the trajectory in the collector; its rows are not used."""
         self._collector.cut(piece.key, end=True)
 
-    def present(
-        self,
-        pieces: Sequence[Piece],
-        others: Others | None,  # noqa: ARG002 - a collector knows its own agents only
-    ) -> tuple[SampleBatch, list[int]]:
-        """Returns the rows that the collector gave for some pieces, with their bookkeeping."""
-        batches = [self._with_bookkeeping(piece) for piece in pieces]
+    def present(self, pieces: Sequence[Piece], others: Others | None) -> tuple[SampleBatch, list[int]]:
+        """Returns the rows that the collector gave for some pieces, with bookkeeping and the views of other agents.
+
+        Raises:
+            SpecError: the collector gave rows for views of other agents that are at no environment step of the piece.
+        """
+        batches = [self._completed_batch(piece, others) for piece in pieces]
         bounds = [0, *np.cumsum([batch.count for batch in batches]).tolist()]
         return SampleBatch.concat(batches), bounds
 
-    def _with_bookkeeping(self, piece: Piece) -> SampleBatch:
+    def _completed_batch(self, piece: Piece, others: Others | None) -> SampleBatch:
         """Returns the rows of one piece; a collector may have left out some, whose numbers are then its own."""
         batch: SampleBatch | None = piece.batch
         if batch is None:
             return SampleBatch({})
-        numbers = self._bookkeeping([piece], PieceRows.of([piece], self.rows.first_rows))
+        rows = PieceRows.of([piece], self.rows.first_rows)
+        numbers = self._bookkeeping([piece], rows)
+        if others is not None and self._of_others.shows_others:
+            segments = _rows_at(rows.segments, numbers["env_t"], batch)
+            clock = self.rows.arrays[CLOCK][segments.rows]
+            beside, completed = others.beside_pieces([piece], np.array([batch.count]), clock)
+            shown = self._of_others.present(self.rows.arrays, segments, beside, completed)
+            batch.data.update(shown)
         for name, column in numbers.items():
             if len(column) == batch.count:
                 batch[name] = column
@@ -104,20 +123,37 @@ class KeyedLanes(PolicyLanes):
                 batch[name] = np.full(batch.count, column[0])
         return batch
 
-    def _input_dict(self, lanes: Lanes, *_: Any) -> dict[str, Any]:
+    def _add_first(self, piece: Piece, env_t: int) -> None:
+        self._keys[piece.lane] = piece.key
+        row = int(self.rows.newest[piece.lane])
+        self._collector.add_first(piece.key, self._tree_at("observation", row), env_t=env_t)
+
+    def _input_dict(
+        self, lanes: Lanes, beside: Beside | None, observed: Mapping[str, NDArray[Any]] | None
+    ) -> dict[str, Any]:
         found: dict[str, Any] = self._collector.input_dict([self._keys[lane] for lane in lanes.tolist()])
+        if self._of_others.acts_on_others:
+            found = {**found, **self._of_others.input_dict(self.rows, lanes, beside, observed)}
         return found
 
     def _replan(self) -> None:
         super()._replan()
+        self._of_others = self._plan_others()
         # The collector holds this very dict, so that a change of the views reaches it.
         self._shown.clear()
         self._shown.update(self._with_spaces())
 
+    def _plan_others(self) -> Presenter:
+        """Plans the views of other agents, which a collector does not know."""
+        of_others = {name: view for name, view in self.views.items() if view.agent is not None}
+        return self._presenter_of(of_others, of_others)
+
     def _with_spaces(self) -> dict[str, View]:
-        """Returns the views with the spaces of their columns, where they are single arrays."""
+        """Returns the agents' own views with the spaces of their columns, where they are single arrays."""
         found = {}
         for name, view in self.views.items():
+            if view.agent is not None:
+                continue
             spec = self._tree.get(column_of(name, view))
             is_whole = view.data_col in (None, column_of(name, view))
             is_single = isinstance(spec, ArraySpec)
@@ -134,3 +170,18 @@ class KeyedLanes(PolicyLanes):
         if "env_t" in self._stored:
             return int(self.rows.arrays["env_t"][self.rows.newest[piece.lane]])
         return piece.t + self.rows.place(piece.lane) - piece.first
+
+
+def _rows_at(segments: Segments, env_t: NDArray[np.int64], batch: SampleBatch) -> Segments:
+    """Returns the rows of a piece that are in a batch, found by their environment steps if it has left out some."""
+    if len(env_t) == batch.count:
+        return segments
+    wanted = np.asarray(batch["env_t"]) if "env_t" in batch else np.zeros(0, np.int64)
+    found = np.searchsorted(env_t, wanted)
+    if len(found) != batch.count or not np.isin(wanted, env_t).all():
+        raise SpecError(
+            f"sample_collector: cut: views of other agents need a column env_t with the environment step of each row; "
+            f"expected {batch.count} of {env_t.tolist()}, got {wanted.tolist()}"
+        )
+    kept = Segments(*(numbers[found] for numbers in segments))
+    return kept._replace(places=np.arange(batch.count))

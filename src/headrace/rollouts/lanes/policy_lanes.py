@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -180,6 +180,9 @@ class PolicyLanes:
     def closed(self, piece: Piece, *, is_end: bool) -> None:
         """Takes note of the end of a piece, and perhaps of its trajectory."""
 
+    def continued(self, piece: Piece, later: Piece) -> None:
+        """Takes note of a piece that ends with its episode, and of the piece of the next one that goes on from it."""
+
     def dropped(self, piece: Piece) -> None:
         """Takes note of a trajectory whose rows since the last cut are dropped."""
 
@@ -298,7 +301,10 @@ class PolicyLanes:
         self._tree = {name: spec for name, spec in self._tree.items() if name != INFO} | self._infos.tree
         shown = self.views.keys() if self._shows_all else self.views.keys() - self._not_for_training()
         known = {name: view for name, view in self.views.items() if name not in self._infos.unknown()}
-        return Presenter(known, self._tree, may_grow=self._may_grow, shown=shown, columns_of=self._columns_of)
+        return self._presenter_of(known, shown)
+
+    def _presenter_of(self, views: Mapping[str, View], shown: Container[str]) -> Presenter:
+        return Presenter(views, self._tree, may_grow=self._may_grow, shown=shown, columns_of=self._columns_of)
 
     def _replan(self) -> None:
         self._presenter = self._plan()

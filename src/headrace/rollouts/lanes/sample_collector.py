@@ -25,19 +25,32 @@ _FIRST_LANES = 8
 
 @dataclass(slots=True)
 class _Trajectory:
-    """Where the rows of a key are: its lane, the first row since the last cut, and the step number there."""
+    """Where the rows of a key are.
+
+    Attributes:
+        lane: the lane, which the trajectories of an agent share as long as its environment is not reset.
+        first: the first row since the last cut, counted from the first of the lane.
+        t: the step number at that row.
+        last_is_known: whether the last step was followed by an observation.
+        stop: the row after the last one; None: the newest of the lane.
+    """
 
     lane: int
     first: int
     t: int = 0
     last_is_known: bool = True
+    stop: int | None = None
 
 
 class SampleCollector:
     """Collects the steps of the agents of one policy. Derive from it to change what is collected.
 
     A `RolloutWorker` makes one for each policy, with the policy's views, and calls only these four methods. Where none
-    of them is overridden, the worker collects whole steps of all environments in their place.
+    of them is overridden, the worker collects whole steps of all environments in their place. Views of other agents are
+    added by the worker: they show what these agents did, also where a derived class changes what is collected.
+
+    At a soft horizon, `add_first` is called for the next episode before `cut` ends the one before it, so a collector
+    sees that the environment goes on: look-back and recurrent states read the rows of both.
 
     Args:
         views: the views, base columns included. Spaces of views tell columns before their first value.
@@ -65,27 +78,30 @@ class SampleCollector:
         # Columns that are shown under their own names, because no view has that name.
         self._added: list[str] = []
         self._trajectories: dict[SampleKey, _Trajectory] = {}
+        # The newest trajectory of each agent of each environment, as long as it has not ended.
+        self._running: dict[tuple[int, Any], _Trajectory] = {}
         self._free = list(range(_FIRST_LANES))
         self._rows = LaneRows(Signature(self._tree).columns, _FIRST_LANES)
         self._planned: dict[str, View] = {}
         self._presenter: Presenter | None = None
 
     def add_first(self, key: SampleKey, observation: Any, *, env_t: int) -> None:
-        """Begins a trajectory.
+        """Begins a trajectory; it goes on from one of the same agent and environment that has not ended.
 
         Args:
             key: has `env_index`, `episode_id` and `agent_id`.
             observation: a tree of arrays; kept as it is now.
             env_t: environment steps of the episode so far.
         """
-        self._learn({"observation": observation})
-        if not self._free:
-            self._free = list(range(self._rows.lanes, 2 * self._rows.lanes))
-            self._rows.add_lanes(self._rows.lanes)
-        lane = self._free.pop()
-        row = self._rows.append(lane, begins=True)
-        self._write(row, {"observation": observation, "env_t": env_t})
-        self._trajectories[key] = _Trajectory(lane, self._rows.place(lane))
+        before = self._running.get((key.env_index, key.agent_id))
+        if before is None:
+            lane = self._begin_lane(observation)
+        else:
+            lane = before.lane
+            before.stop = self._rows.place(lane)
+        self._write(int(self._rows.newest[lane]), {"env_t": env_t})
+        trajectory = _Trajectory(lane, self._rows.place(lane))
+        self._trajectories[key] = self._running[key.env_index, key.agent_id] = trajectory
 
     def add_step(self, key: SampleKey, values: Mapping[str, Any], *, env_t: int) -> None:
         """Adds a completed step.
@@ -120,17 +136,36 @@ class SampleCollector:
         """
         trajectory = self._trajectories[key]
         batch = self._present(key, trajectory)
-        look_back = -1 if end else self._plan().look_back
         if end:
             del self._trajectories[key]
+        if trajectory.stop is None:
+            self._forget(key, trajectory, end=end)
+        else:
+            # The rows of its lane belong to the trajectory that goes on from it.
+            trajectory.first = trajectory.stop
+        return batch
+
+    def _begin_lane(self, observation: Any) -> int:
+        self._learn({"observation": observation})
+        if not self._free:
+            self._free = list(range(self._rows.lanes, 2 * self._rows.lanes))
+            self._rows.add_lanes(self._rows.lanes)
+        lane = self._free.pop()
+        self._write(self._rows.append(lane, begins=True), {"observation": observation})
+        return lane
+
+    def _forget(self, key: SampleKey, trajectory: _Trajectory, *, end: bool) -> None:
+        """Forgets the rows that no view reads any more; those of a trajectory that has ended."""
+        look_back = -1 if end else self._plan().look_back
+        if end:
+            del self._running[key.env_index, key.agent_id]
             self._free.append(trajectory.lane)
         self._rows.forget_one(trajectory.lane, look_back)
         trajectory.first = self._rows.place(trajectory.lane)
-        return batch
 
     def _present(self, key: SampleKey, trajectory: _Trajectory) -> SampleBatch | None:
         rows, base = self._rows, int(self._rows.first_rows[trajectory.lane])
-        stop = int(rows.newest[trajectory.lane])
+        stop = int(rows.newest[trajectory.lane]) if trajectory.stop is None else base + trajectory.stop
         shown = np.arange(base + trajectory.first, stop)
         if not shown.size:
             return None
