@@ -34,6 +34,22 @@ def put(replay, numbers, name="t"):
 # ---- descriptions --------------------------------------------------------------------------------------------
 
 
+def test_the_usual_tables_in_one_call():
+    wait = MinSize(9)
+    assert hr.Table.uniform(10) == table("replay", Uniform(), Fifo(), 10)
+    assert hr.Table.uniform(10, name="a", rate_limiter=wait) == table(
+        "a", Uniform(), Fifo(), 10, rate_limiter=wait
+    )
+    assert hr.Table.prioritized(10, 0.6) == table("replay", Prioritized(0.6), Fifo(), 10)
+    assert hr.Table.prioritized(10, 0.6, name="a", rate_limiter=wait) == table(
+        "a", Prioritized(0.6), Fifo(), 10, rate_limiter=wait
+    )
+    with pytest.raises(ValueError, match="exponent"):
+        hr.Table.prioritized(10, -1)
+    with pytest.raises(ValueError, match="max_size"):
+        hr.Table.uniform(0)
+
+
 def test_a_table_is_an_immutable_description():
     # T1
     one = table(max_size=3)

@@ -109,8 +109,8 @@ class ReplayLike(Protocol):
 
     def sample(
         self,
-        table: str,
-        batch_size: int,
+        table: str | int | None = None,
+        batch_size: int | None = None,
         *,
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,

@@ -19,6 +19,7 @@ from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.item_keys import checked_keys
+from headrace.replay.only_table import table_and_size
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.table_view import TableView
@@ -123,8 +124,8 @@ class Replay(Closing):
 
     def sample(
         self,
-        table: str,
-        batch_size: int,
+        table: str | int | None = None,
+        batch_size: int | None = None,
         *,
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,
@@ -135,7 +136,7 @@ class Replay(Closing):
         the process is killed.
 
         Args:
-            table: name of the table.
+            table: name of the table. A replay with one table needs none: `replay.sample(256)`.
             batch_size: number B of items.
             views: the views; None presents the signature's tree as it is stored. A function of `views.hindsight` is
                 called last, outside the lock; its errors are raised here, after the draw.
@@ -147,11 +148,14 @@ class Replay(Closing):
 
         Raises:
             DeadlineExceeded: the rate limiter did not allow the batch in time; nothing was taken or counted.
-            ValueError: batch_size < 1, or a batch_size that no insert could ever admit.
+            ValueError: batch_size < 1, or a batch_size that no insert could ever admit; no name of a table where
+                there are several.
             KeyError: no such table.
             Closed: the replay is closed.
         """
         core = self._core
+        if batch_size is None or type(table) is not str:
+            table, batch_size = table_and_size(core.table_names, table, batch_size)
         return core.sampling.sample(
             core.live_table(table), check_count("batch_size", batch_size, 1), views, check_seconds(timeout)
         )

@@ -76,6 +76,31 @@ class ReplayContract(ABC):
                     call()
             writer.close()
 
+    def test_the_only_table_needs_no_name(self) -> None:
+        """In `sample`; where there are several, the error lists them and nothing is counted."""
+        with self.new(Table.queue("t", 9)) as replay:
+            put(replay, 4)
+            found = [
+                replay.sample(1),
+                replay.sample(None, 1),
+                replay.sample(batch_size=1),
+                replay.sample("t", 1),
+            ]
+            assert [batch["n"].tolist() for batch in found] == [[0], [1], [2], [3]]
+            with pytest.raises(TypeError, match="expected a batch size, got only the table 't'"):
+                replay.sample("t")
+            with pytest.raises(TypeError, match="expected a batch size, got nothing"):
+                replay.sample()
+            with pytest.raises(ValueError, match="0"):
+                replay.sample(0)
+        with self.new(_table("one"), _table("two")) as replay:
+            put(replay, 1, table="one")
+            with pytest.raises(ValueError, match=r"'one'.*'two'"):
+                replay.sample(1)
+            with pytest.raises(ValueError, match=r"'one'.*'two'"):
+                replay.sample(batch_size=1)
+            assert replay.table("one").statistics().samples == 0
+
     def test_the_remover_picks_one_of_too_many(self) -> None:
         """The new item goes in first, and may be the one that is removed."""
         # Rules: replay T5

@@ -21,6 +21,7 @@ from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.interface import ReplayLike
 from headrace.replay.item_keys import checked_keys
+from headrace.replay.only_table import table_and_size
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.shards.keys import split_keys
 from headrace.replay.shards.merging import Merging, Request
@@ -245,8 +246,8 @@ class ShardedReplay(Closing):
 
     def sample(
         self,
-        table: str,
-        batch_size: int,
+        table: str | int | None = None,
+        batch_size: int | None = None,
         *,
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,
@@ -257,6 +258,7 @@ class ShardedReplay(Closing):
         table, size and views completes it.
         """
         self.check_open()
+        table, batch_size = table_and_size(self._table_names, table, batch_size)
         self._check_table(table)
         request = Request(
             table, check_count("batch_size", batch_size, 1), None if views is None else dict(views)

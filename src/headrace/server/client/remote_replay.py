@@ -16,6 +16,7 @@ from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.replay.intake.writer import Writer
 from headrace.replay.item_keys import checked_keys
+from headrace.replay.only_table import table_and_size
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batches import batch_of
 from headrace.server.client.calls import Connected, ReplayCalls
@@ -134,8 +135,8 @@ class RemoteReplay(Closing):
 
     def sample(
         self,
-        table: str,
-        batch_size: int,
+        table: str | int | None = None,
+        batch_size: int | None = None,
         *,
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,
@@ -146,6 +147,8 @@ class RemoteReplay(Closing):
             TypeError: a view with a function, such as those of `views.hindsight`, or of a class of the caller's.
             Disconnected: the server is gone; a batch that was drawn is lost.
         """
+        if batch_size is None or type(table) is not str:
+            table, batch_size = table_and_size(self._table_names, table, batch_size)
         self._check_table(table)
         batch_size = check_count("batch_size", batch_size, 1)
         if batch_size > MAX_ROWS:

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from headrace.checks import check_count
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, Stack
-from headrace.tables.description.selectors import AnySelector, CustomSelector, Fifo, Lifo, Selector
+from headrace.tables.description.selectors import (
+    AnySelector,
+    CustomSelector,
+    Fifo,
+    Lifo,
+    Prioritized,
+    Selector,
+    Uniform,
+)
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -67,6 +75,39 @@ class Table:
         }
         for field, value in fields.items():
             object.__setattr__(self, field, value)
+
+    @classmethod
+    def uniform(
+        cls,
+        max_size: int,
+        *,
+        name: str = "replay",
+        rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
+    ) -> Table:
+        """Returns a table that samples all items with the same chance and removes the oldest.
+
+        >>> Table.uniform(1000) == Table("replay", sampler=Uniform(), remover=Fifo(), max_size=1000)
+        True
+        """
+        return cls(name, sampler=Uniform(), remover=Fifo(), max_size=max_size, rate_limiter=rate_limiter)
+
+    @classmethod
+    def prioritized(
+        cls,
+        max_size: int,
+        exponent: float,
+        *,
+        name: str = "replay",
+        rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
+    ) -> Table:
+        """Returns a table that samples in proportion to `priority ** exponent` and removes the oldest items.
+
+        >>> Table.prioritized(1000, 0.6).sampler
+        Prioritized(priority_exponent=0.6)
+        """
+        return cls(
+            name, sampler=Prioritized(exponent), remover=Fifo(), max_size=max_size, rate_limiter=rate_limiter
+        )
 
     @classmethod
     def queue(cls, name: str, max_size: int) -> Table:
