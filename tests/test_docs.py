@@ -102,6 +102,7 @@ FOREIGN_ARGUMENTS = {
     "loaders.md": {"multiprocessing_context"},
     "memories.md": {"memory", "models", "target", "weights_only"},
     "monitor.md": {"after"},
+    "not_learning.md": {"axis"},
     "replay.md": {"make_arena", "p"},
     "returns.md": {"axis"},
     "sequences.md": {"axis"},
