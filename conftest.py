@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent
 
-_NEED_JAX = ["src/headrace/loaders/jax_batch.py", "src/headrace/trajectories/returns/jax_arrays.py"]
+_NEED_JAX = ["src/headrace/replay/conversion/jax_batch.py", "src/headrace/trajectories/returns/jax_arrays.py"]
 collect_ignore = [] if importlib.util.find_spec("jax") else _NEED_JAX
 
 

@@ -174,7 +174,7 @@ def import_everything():
             )
             refused.append(module.name)
     assert found > 200
-    assert set(refused) >= {"headrace.memories", "headrace.loaders.torch_batch"}
+    assert set(refused) >= {"headrace.memories", "headrace.replay.conversion.torch_batch"}
     for name in OPTIONAL:
         del sys.modules[name]
 

@@ -192,7 +192,7 @@ ATTRIBUTES = {
     hr.Server: "address addresses checkpoint served start statistics stop",
     hr.Signature: "columns flatten from_json is_flat like nbytes of_space to_json tree unflatten validate zeros",
     hr.StepWriter: STEP_WRITER,
-    hr.Table: "queue stack",
+    hr.Table: "prioritized queue stack uniform",
     hr.TrajectoryAccumulator: "add build capacity count is_full names reset",
     hr.TransitionWriter: f"{STEP_WRITER} extend views",
     hr.loaders.Loader: "close load_state_dict state_dict",

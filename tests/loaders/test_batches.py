@@ -14,14 +14,14 @@ import pytest
 
 import headrace as hr
 from headrace.loaders import Loader
-from headrace.loaders.frameworks import conversion_to
 from headrace.replay import ReplaySample
+from headrace.replay.conversion.frameworks import conversion_to, converter_to
 from headrace.trees import map_leaves
 
 torch = pytest.importorskip("torch")
 
-from headrace.loaders import torch_batch  # noqa: E402
-from headrace.loaders.torch_batch import TorchBatch  # noqa: E402
+from headrace.replay.conversion import torch_batch  # noqa: E402
+from headrace.replay.conversion.torch_batch import TorchBatch  # noqa: E402
 
 DTYPES = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 complex128".split()  # noqa: SIM905
 
@@ -208,6 +208,23 @@ def test_the_order_of_a_copy_to_cuda(monkeypatch):
     assert sorted(log[6:]) == ["data is used on learner", "mask is used on learner"]
 
 
+def test_one_sample_is_copied_to_cuda_on_the_callers_stream(monkeypatch):
+    log = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch_batch, "as_tensor", lambda array: FakeTensor(log, array))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", FakeTensor.pin_memory)
+    converter_to("torch", "cuda:0")(sample_of({"x": "data"}, "mask"))
+    assert sorted(log[:2]) == ["pin data", "pin mask"]
+    assert sorted(log[2:]) == [
+        f"copy {name} to cuda:0 on learner, non_blocking=True" for name in ("data", "mask")
+    ]
+
+
+def test_one_sample_on_another_device():
+    batch = converter_to("torch", "meta")(sample_of({"x": np.ones(3)}, None))
+    assert (batch["x"].device.type, batch["x"].shape) == ("meta", (3,))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_cuda(make_replay):
     """LD4: the copy is complete when the learner's stream reads it."""
@@ -217,6 +234,9 @@ def test_on_cuda(make_replay):
             assert batch.data["x"].is_cuda
             assert (batch.data["image"][:, 0].cpu() == batch.data["x"].cpu() % 256).all()
             assert batch.data["x"].cpu().tolist() == list(range(100 * number, 100 * number + 100))
+    assert (
+        make_replay().sample("t", 3, to="torch", device="cuda")["image"][:, 0].cpu() == torch.arange(3)
+    ).all()
     assert next(iter(Loader(make_replay(), "t", 2, to="torch"))).pin_memory().data["x"].is_pinned()
 
 

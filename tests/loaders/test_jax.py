@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from headrace.loaders import Loader
-from headrace.loaders.frameworks import conversion_to
 from headrace.replay import ReplaySample
+from headrace.replay.conversion.frameworks import conversion_to, converter_to
 
 jax = pytest.importorskip("jax")
 
-from headrace.loaders.jax_batch import JaxBatch  # noqa: E402
+from headrace.replay.conversion.jax_batch import JaxBatch  # noqa: E402
 
 
 def to_jax(data, mask=None, device=None):
@@ -101,3 +101,8 @@ def test_overflow_comes_in_its_turn(scripted, numbers):
         with pytest.raises(OverflowError):
             next(loader)
         assert numbers(loader, 1) == [3]
+
+
+def test_one_sample():
+    batch = converter_to("jax", "cpu")(ReplaySample({"a": np.arange(3, dtype=np.int32)}, None))
+    assert (type(batch), batch["a"].tolist()) == (JaxBatch, [0, 1, 2])

@@ -14,7 +14,6 @@ from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.loaders.dealing import DealtStream
 from headrace.loaders.ending import end_at_exit
-from headrace.loaders.frameworks import conversion_to
 from headrace.loaders.state import read_state, state_of
 from headrace.loaders.stream import Query, Stream
 from headrace.loaders.workers import (
@@ -23,6 +22,7 @@ from headrace.loaders.workers import (
     place_among_workers,
     replay_of_this_process,
 )
+from headrace.replay.conversion.frameworks import conversion_to
 from headrace.replay.interface import TO_SAMPLE, check_replay
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
-from headrace.loaders.conversion import Conversion
+from headrace.replay.conversion.conversion import Conversion
 from headrace.waits import Wait, wait_on
 
 

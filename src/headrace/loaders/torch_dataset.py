@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, TypeVar
 
-from headrace.loaders.torch_batch import TorchBatch
+from headrace.replay.conversion.torch_batch import TorchBatch
 
 try:
     from torch.utils.data import IterableDataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
 
 from numpy.typing import ArrayLike
 
@@ -17,6 +17,10 @@ from headrace.statistics import ReplayStatistics, TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
 from headrace.tables.description.rules import Rule
 from headrace.views.view import View
+
+if TYPE_CHECKING:
+    from headrace.replay.conversion.jax_batch import JaxBatch
+    from headrace.replay.conversion.torch_batch import TorchBatch
 
 TO_SAMPLE = ("sample",)
 """Members of a replay that loaders use."""
@@ -107,6 +111,7 @@ class ReplayLike(Protocol):
 
     # ---- sampling and items ----------------------------------------------------------------------------------------
 
+    @overload
     def sample(
         self,
         table: str | int | None = None,
@@ -114,7 +119,44 @@ class ReplayLike(Protocol):
         *,
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,
-    ) -> ReplaySample:
+        to: Literal["numpy"] = "numpy",
+        device: None = None,
+    ) -> ReplaySample: ...
+
+    @overload
+    def sample(
+        self,
+        table: str | int | None = None,
+        batch_size: int | None = None,
+        *,
+        views: Mapping[str, View] | None = None,
+        timeout: float | None = None,
+        to: Literal["torch"],
+        device: Any = None,
+    ) -> TorchBatch: ...
+
+    @overload
+    def sample(
+        self,
+        table: str | int | None = None,
+        batch_size: int | None = None,
+        *,
+        views: Mapping[str, View] | None = None,
+        timeout: float | None = None,
+        to: Literal["jax"],
+        device: Any = None,
+    ) -> JaxBatch: ...
+
+    def sample(
+        self,
+        table: str | int | None = None,
+        batch_size: int | None = None,
+        *,
+        views: Mapping[str, View] | None = None,
+        timeout: float | None = None,
+        to: str = "numpy",
+        device: Any = None,
+    ) -> ReplaySample | TorchBatch | JaxBatch:
         """See `Replay.sample`."""
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:

@@ -19,8 +19,8 @@ from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.item_keys import checked_keys
-from headrace.replay.only_table import table_and_size
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
+from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.table_view import TableView
 from headrace.spec import Signature
@@ -30,7 +30,7 @@ from headrace.tables.description.table import Table
 from headrace.views.view import View
 
 
-class Replay(Closing):
+class Replay(DrawsBatches, Closing):
     """Steps, each stored once, and tables of items over them. Thread-safe.
 
     When a call returns, its effect is *queued* (lost with the process), *applied* (kept by a replay with a `path` when
@@ -122,40 +122,10 @@ class Replay(Closing):
 
     # ---- sampling ----------------------------------------------------------------------------------------------------
 
-    def sample(
-        self,
-        table: str | int | None = None,
-        batch_size: int | None = None,
-        *,
-        views: Mapping[str, View] | None = None,
-        timeout: float | None = None,
+    def _draw(
+        self, table: str, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
     ) -> ReplaySample:
-        """Draws a whole batch at one instant, and copies its rows.
-
-        The counts and removals of the batch are applied before it is returned: a replay with a `path` keeps them when
-        the process is killed.
-
-        Args:
-            table: name of the table. A replay with one table needs none: `replay.sample(256)`.
-            batch_size: number B of items.
-            views: the views; None presents the signature's tree as it is stored. A function of `views.hindsight` is
-                called last, outside the lock; its errors are raised here, after the draw.
-            timeout: seconds to wait for the rate limiter; None waits without limit, 0 does not wait.
-
-        Returns:
-            `data`: leaves `[B, ...]` if the table was given only items of one step, else `[B, L, ...]`; `mask`:
-            bool[B, L] or None; `info`: arrays `[B]`.
-
-        Raises:
-            DeadlineExceeded: the rate limiter did not allow the batch in time; nothing was taken or counted.
-            ValueError: batch_size < 1, or a batch_size that no insert could ever admit; no name of a table where
-                there are several.
-            KeyError: no such table.
-            Closed: the replay is closed.
-        """
         core = self._core
-        if batch_size is None or type(table) is not str:
-            table, batch_size = table_and_size(core.table_names, table, batch_size)
         return core.sampling.sample(
             core.live_table(table), check_count("batch_size", batch_size, 1), views, check_seconds(timeout)
         )

@@ -268,6 +268,22 @@ class ReplayContract(ABC):
             assert batch.data["n"].tolist() == [77]
             assert replay.sample("t", 1).data["n"].tolist() == [0]
 
+    def test_a_batch_comes_in_the_arrays_that_are_asked_for(self) -> None:
+        """Where these cannot be, nothing is drawn."""
+        with self.new(Table.queue("t", 9)) as replay:
+            put(replay, 3)
+            with pytest.raises(ValueError, match="'numpy', 'torch', 'jax'"):
+                replay.sample("t", 1, to="cupy")  # type: ignore[call-overload]
+            with pytest.raises(ValueError, match="device"):
+                replay.sample("t", 1, device="cpu")  # type: ignore[call-overload]
+            torch = pytest.importorskip("torch")
+            with pytest.raises(ValueError, match="device"):
+                replay.sample("t", 1, to="torch", device="nowhere")
+            assert replay.table("t").statistics().samples == 0
+            batch = replay.sample(3, to="torch", device="cpu")
+            assert (batch["n"].tolist(), batch["n"].dtype) == ([0, 1, 2], torch.int64)
+            assert batch.info.keys.dtype == np.uint64
+
     def test_the_same_seed_gives_the_same_batches(self) -> None:
         """For the same calls."""
         # Rules: replay S10

@@ -81,7 +81,7 @@ class Sampling:
         clock: Clock,
         given: frozenset[str],
         pool: Pool | None = None,
-        warn: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=5),
+        warn: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=6),
     ) -> None:
         self._warn = warn
         self.random = random

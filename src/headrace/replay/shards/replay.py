@@ -21,7 +21,7 @@ from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.interface import ReplayLike
 from headrace.replay.item_keys import checked_keys
-from headrace.replay.only_table import table_and_size
+from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.shards.keys import split_keys
 from headrace.replay.shards.merging import Merging, Request
@@ -37,7 +37,7 @@ from headrace.tables.description.rules import Rule
 from headrace.views.view import View
 
 
-class ShardedReplay(Closing):
+class ShardedReplay(DrawsBatches, Closing):
     """Several replays, the shards, behind the interface of one. Thread-safe.
 
     A lane of a writer belongs to one shard: the lanes of all writers are numbered in the order in which the writers are
@@ -244,21 +244,15 @@ class ShardedReplay(Closing):
 
     # ---- sampling --------------------------------------------------------------------------------------------------
 
-    def sample(
-        self,
-        table: str | int | None = None,
-        batch_size: int | None = None,
-        *,
-        views: Mapping[str, View] | None = None,
-        timeout: float | None = None,
+    def _draw(
+        self, table: str, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
     ) -> ReplaySample:
-        """Draws a batch from the shards; see `Replay.sample`.
+        """Draws a batch from the shards.
 
         A batch that ends by an error or a deadline keeps the draws that shards have made: the next call with the same
         table, size and views completes it.
         """
         self.check_open()
-        table, batch_size = table_and_size(self._table_names, table, batch_size)
         self._check_table(table)
         request = Request(
             table, check_count("batch_size", batch_size, 1), None if views is None else dict(views)

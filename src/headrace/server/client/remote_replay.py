@@ -16,7 +16,7 @@ from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.replay.intake.writer import Writer
 from headrace.replay.item_keys import checked_keys
-from headrace.replay.only_table import table_and_size
+from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batches import batch_of
 from headrace.server.client.calls import Connected, ReplayCalls
@@ -50,7 +50,7 @@ _MOST_VIEWS = 256
 _MOST = 1 << 62
 
 
-class RemoteReplay(Closing):
+class RemoteReplay(DrawsBatches, Closing):
     """A replay on a server, with the interface of `Replay`; made by `Client.replay`. Thread-safe.
 
     Calls raise the errors of `Replay`, and `Disconnected` if the server is gone. A sample is not repeated then, because
@@ -133,22 +133,15 @@ class RemoteReplay(Closing):
 
     # ---- sampling --------------------------------------------------------------------------------------------------
 
-    def sample(
-        self,
-        table: str | int | None = None,
-        batch_size: int | None = None,
-        *,
-        views: Mapping[str, View] | None = None,
-        timeout: float | None = None,
+    def _draw(
+        self, table: str, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
     ) -> ReplaySample:
-        """Draws a batch; see `Replay.sample`. The arrays are the caller's own.
+        """Draws a batch; the arrays are the caller's own.
 
         Raises:
             TypeError: a view with a function, such as those of `views.hindsight`, or of a class of the caller's.
             Disconnected: the server is gone; a batch that was drawn is lost.
         """
-        if batch_size is None or type(table) is not str:
-            table, batch_size = table_and_size(self._table_names, table, batch_size)
         self._check_table(table)
         batch_size = check_count("batch_size", batch_size, 1)
         if batch_size > MAX_ROWS:
@@ -166,7 +159,7 @@ class RemoteReplay(Closing):
         seconds = None if request.timeout is None else max(request.timeout, 0.0) + NETWORK_SECONDS
         answer, _ = link.wait(reply, seconds)
         if answer.warning:
-            warnings.warn(answer.warning, stacklevel=2)
+            warnings.warn(answer.warning, stacklevel=3)
         return batch_of(reply, link.blocks, self._signature, views)
 
     def _describe(self, link: Link, request: Sample, views: Mapping[str, View]) -> None:

@@ -12,7 +12,7 @@ from headrace.trees import map_leaves
 try:
     import jax
 except ImportError as error:
-    raise ImportError('Loader(to="jax") needs JAX: pip install "headrace[jax]"') from error
+    raise ImportError('to="jax" needs JAX: pip install "headrace[jax]"') from error
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.batches.conversion import as_tensor
-from headrace.loaders.conversion import Conversion
+from headrace.replay.conversion.conversion import Conversion
 from headrace.replay.sampling.packing import ONE_STEP, BatchLayout, PackedBatch, pack
 from headrace.replay.sampling.replay_sample import ColumnsByName, SampleInfo
 from headrace.trees import map_leaves
@@ -17,7 +17,7 @@ try:
 
     from headrace.batches.torch_devices import SideStream, torch_device
 except ImportError as error:
-    raise ImportError('Loader(to="torch") needs torch: pip install "headrace[torch]"') from error
+    raise ImportError('to="torch" needs torch: pip install "headrace[torch]"') from error
 
 
 # torch pickles tensors of these dtypes but cannot unpickle them. They are sent as signed integers with the same bits.
@@ -90,6 +90,21 @@ def torch_conversion(device: Any) -> Conversion:
     if wanted.type != "cuda":
         return ToDevice(wanted)
     return ToCuda(wanted)
+
+
+def torch_converter(device: Any) -> Callable[[Any], TorchBatch]:
+    """Returns the conversion of single samples, on the caller's stream if the device is CUDA's.
+
+    Raises:
+        ValueError: as `torch_conversion`.
+    """
+    wanted = torch_device("device", "cpu" if device is None else device)
+    to_torch = ToTorch()
+    if wanted.type == "cpu":
+        return to_torch.convert
+    if wanted.type != "cuda":
+        return ToDevice(wanted).convert
+    return lambda sample: to_torch.convert(sample).pin_memory().to(wanted, non_blocking=True)
 
 
 class ToTorch:

@@ -1,0 +1,1 @@
+"""Conversion of batches to the arrays of a learner: each framework is imported when it is first asked for."""
