@@ -119,6 +119,58 @@ class WriterContract(ABC):
             writer.close()
             assert _items(replay) == [[-2]]
 
+    @hypothesis.settings(given_contract, max_examples=10)
+    @hypothesis.given(
+        strategies.lists(strategies.integers(1, 60), min_size=1, max_size=5), strategies.booleans()
+    )
+    def test_many_rows_are_appended_as_one_by_one(self, episodes: list[int], ends: bool) -> None:
+        """They make the same items, and are stored from call to call until the last one is."""
+        rows = np.arange(sum(episodes))
+        final = np.isin(rows, np.cumsum(episodes)[: None if ends else -1] - 1)
+        columns: dict[str, NDArray[np.generic]] = {
+            "n": rows,
+            "x": np.where(final, 0, [rows, rows]).T.astype(np.float32),
+        }
+        hypothesis.assume(not final[0] and not (final[1:] & final[:-1]).any())
+        with self.new() as replay:
+            writer, stored = replay.row_writer(items=[ItemRule("t", 3, 2, EndOfEpisode.TILE)]), 0
+            writer.declare_final_columns(["n"])
+            while stored < len(rows):
+                steps = writer.steps
+                count = writer.append_rows(
+                    {name: column[stored:] for name, column in columns.items()}, final[stored:]
+                )
+                assert 1 <= count <= len(rows) - stored
+                assert writer.steps > steps
+                stored += count
+            writer.cut_open_lanes()
+            writer.close()
+            begins = np.cumsum([0, *episodes[:-1]]).tolist()
+            assert _items(replay) == [
+                list(range(begin + start, begin + start + length))
+                for begin, count in zip(begins, episodes, strict=True)
+                for start, length, _ in windows(count, 3, 2, EndOfEpisode.TILE)
+            ]
+
+    def test_a_full_store_has_a_place_for_the_final_row(self) -> None:
+        """Of an episode that it cuts."""
+        with self.new(capacity=100) as replay:
+            writer, stored = replay.row_writer(items=[ItemRule("t", 1)]), 0
+            writer.declare_final_columns(["n"])
+            rows = np.arange(1000)
+            columns: dict[str, NDArray[np.generic]] = {"n": rows, "x": np.zeros((1000, 2), np.float32)}
+            with pytest.raises(StoreFull):
+                while True:
+                    stored += writer.append_rows(
+                        {name: column[stored:] for name, column in columns.items()},
+                        np.zeros(1000 - stored, np.bool_),
+                    )
+            assert stored >= 99
+            end = {"n": np.array([stored]), "x": np.zeros((1, 2), np.float32)}
+            assert writer.append_rows(end, np.ones(1, np.bool_)) == 1
+            writer.close()
+            assert _items(replay) == [[n] for n in range(stored)]
+
     # ---- windows and ends of episodes ------------------------------------------------------------------------------
 
     @hypothesis.settings(given_contract, max_examples=30)

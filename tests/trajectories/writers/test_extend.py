@@ -238,19 +238,25 @@ def test_a_deadline_keeps_whole_transitions():
         writer.close()
 
 
-def test_an_interrupt_ends_the_trajectory(monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "priority"), [("append_rows", 1.0), ("append_checked", lambda rows: float(rows["reward"][0]))]
+)
+def test_an_interrupt_ends_the_trajectory(monkeypatch, method, priority):
     with new_replay() as replay:
-        writer = hr.TransitionWriter(replay, "t", n_step=2)
+        writer = hr.TransitionWriter(replay, "t", n_step=2, priority=priority)
         rows = writer._writer
-        taken = rows.append_checked
+        taken = getattr(rows, method)
         calls = itertools.count()
 
-        def interrupted(step):
+        def interrupted(step, *final):
+            if final:
+                taken({name: column[:2] for name, column in step.items()}, final[0][:2])
+                raise KeyboardInterrupt
             if next(calls) == 2:
                 raise KeyboardInterrupt
-            taken(step)
+            return taken(step)
 
-        monkeypatch.setattr(rows, "append_checked", interrupted)
+        monkeypatch.setattr(rows, method, interrupted)
         with pytest.raises(KeyboardInterrupt):
             writer.extend(**transitions([0, 1, 2, 3], [1, 2, 3, 4]))
         monkeypatch.undo()

@@ -163,10 +163,19 @@ class Intake:
                     if self.made is not None and made:
                         self.made.append((0, range(key, key + made)))
                 return
+        self.check_tables()
+        self._commit_anyway(block, ends)
+
+    def check_tables(self) -> None:
+        """Raises what keeps a step from being taken: a closed replay, or an index of the user's own that failed.
+
+        Raises:
+            Closed: the replay is closed.
+            RuntimeError: see `CheckedIndex.check`.
+        """
         self._replay.check_open()
         for table in self._customs:
             table.ring.check()
-        self._commit_anyway(block, ends)
 
     def _note_unless_stored(self, block: LaneBlock, row: int, error: StoreFull) -> None:
         """Notes an error that kept items of a step out; raises it if the step at `row` is not stored either."""

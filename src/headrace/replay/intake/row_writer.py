@@ -18,10 +18,12 @@ from headrace.replay.intake.step_rows import Values
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.replay import ReplayCore
 from headrace.replay.waiter import wait_until_pending
-from headrace.store.block import EpisodeBoundary, LaneBlock
+from headrace.store.block import EpisodeBoundary, LaneBlock, WrittenSteps
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 from headrace.tables.description.window_rule import END_NUMBERS
 from headrace.tables.pending import Pending
+
+_NO_ROWS: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class RowWriter:
@@ -151,6 +153,38 @@ class RowWriter:
     def staged(self) -> Values:
         """See `WriterLike.staged`."""
         return self._rows.staged
+
+    def append_rows(self, rows: Values, final: NDArray[np.bool_]) -> int:
+        """See `WriterLike.append_rows`."""
+        self._check_open()
+        (block,) = self._lanes.blocks
+        block.make_room(1 if final[0] else 2)
+        count = min(len(final), block.kernel.stop - block.row)
+        if count == block.steps_ahead and not final[count - 1]:
+            count -= 1
+        self._append_written(rows, count, np.flatnonzero(final[:count]))
+        return count
+
+    def _append_written(self, steps: Values, count: int, final: NDArray[np.int64]) -> None:
+        """Appends steps for which the present page of the only block has rows.
+
+        Args:
+            steps: maps every column to an array `[at least count, N, ...]`; there may be no axis of lanes for one lane.
+            count: number of steps.
+            final: rows that are final rows; see `WrittenSteps`.
+        """
+        (block,) = self._lanes.blocks
+        rows = slice(block.row, block.row + count * block.lanes)
+        page = rows.start // self._store.arrays.page_rows
+        versions = np.full(count, self.policy_version, np.int32)
+        written = WrittenSteps(page, count, final, _NO_ROWS, _NO_ROWS, _NO_ROWS, versions)
+        with self._lock:
+            self._intake.check_tables()
+            # Under the lock, so that the rows are not moved meanwhile.
+            for name, column in self._store.columns.items():
+                column[rows] = steps[name][:count].reshape(-1, *column.shape[1:])
+            self._intake.commit_written(written)
+        self._intake.finish_call()
 
     def make_room(self, steps: int = 1) -> None:
         """See `WriterLike.make_room`."""

@@ -127,6 +127,24 @@ class WriterLike(Protocol):
             SpecError: earlier final rows of the replay hold other columns; nothing is stored.
         """
 
+    def append_rows(self, rows: Mapping[str, NDArray[Any]], final: NDArray[np.bool_]) -> int:
+        """Does the same as `append_checked` and `end_lanes` for rows of one lane, as many as it can at once.
+
+        The writer has one lane, and no priorities or windows may be given for the call. Items of several rules are made
+        in the order of the rules.
+
+        Args:
+            rows: maps every column to an array `[n, ...]` of the signature's dtype, n >= 1.
+            final: bool[n]: the final rows of episodes. They are zero in the columns other than those of
+                `declare_final_columns`, which was called before.
+
+        Returns:
+            The number of rows that were stored: at least one. A final row that follows them can be stored for certain.
+
+        Raises:
+            StoreFull: no free page; nothing is stored.
+        """
+
     @property
     def staged(self) -> Mapping[str, NDArray[Any]]:
         """Maps some columns to arrays `[N, ...]` of the step that is appended next; there may be none.

@@ -17,6 +17,7 @@ from headrace.ends import EndOfEpisode
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.replay.intake.final_columns import FinalColumns
 from headrace.replay.intake.selection import Selection
+from headrace.replay.intake.single_rows import append_transition
 from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made, WriterLike
 from headrace.replay.interface import ReplayLike
 from headrace.replay.shards.lane_part import LanePart, Values
@@ -137,6 +138,10 @@ class ShardedRowWriter:
     def _append(self, step: Mapping[str, Any]) -> None:
         self.make_room()
         self._store(lambda part: part.append(step))
+
+    def append_rows(self, rows: Values, final: NDArray[np.bool_]) -> int:
+        """See `WriterLike.append_rows`."""
+        return append_transition(self, rows, final, self._final_columns)
 
     @property
     def staged(self) -> Values:

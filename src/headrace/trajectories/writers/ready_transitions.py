@@ -18,6 +18,7 @@ from headrace.tables.description.rules import Rule
 from headrace.trajectories.columns.step_columns import TreeColumns
 from headrace.trajectories.writers.item_priorities import ItemPriorities
 from headrace.trajectories.writers.lane_step import LaneStep
+from headrace.trajectories.writers.row_run import RowRun
 
 Columns = dict[str, NDArray[Any]]
 
@@ -63,6 +64,23 @@ class ReadyTransitions:
 
     def __len__(self) -> int:
         return self._count
+
+    def run(self, begin: int, end: int) -> RowRun:
+        """Returns the rows of some transitions, with a final row after the last one of each trajectory."""
+        ends = self.ends[begin:end]
+        count = int(np.count_nonzero(ends))
+        if not count:
+            return RowRun({name: column[begin:end] for name, column in self.columns.items()}, ends)
+        places = np.arange(end - begin) + np.cumsum(ends) - ends
+        final = np.zeros(end - begin + count, np.bool_)
+        final[places[ends] + 1] = True
+        rows = {}
+        for name, column in self.columns.items():
+            rows[name] = np.zeros((len(final), *column.shape[1:]), column.dtype)
+            rows[name][places] = column[begin:end]
+        for name, following in self.following.items():
+            rows[name][final] = following[begin:end][ends]
+        return RowRun(rows, final)
 
     def row(self, number: int) -> dict[str, Any]:
         """Returns the columns of one transition, `[...]`."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import DeadlineExceeded, SpecError, StoreFull
 from headrace.tables.description.rules import PriorityFunction
-from headrace.trajectories.lifecycle import alone
+from headrace.trajectories.lifecycle import MAX_PENDING, alone
 from headrace.trajectories.rules.step_rules import NStepRule, writer_rule
 from headrace.trajectories.writers.ready_transitions import ReadyTransitions
 from headrace.trajectories.writers.step_writer import StepWriter
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from headrace.replay.interface import ReplayLike, WriterLike
 
 _LANE = np.zeros(1, np.int64)
-_NOT_IDLE = np.zeros(1, np.bool_)
 
 
 class TransitionWriter(StepWriter):
@@ -169,20 +168,25 @@ class TransitionWriter(StepWriter):
         transitions: ReadyTransitions,
         priorities: list[NDArray[np.float64]] | None,
     ) -> None:
-        """Stores transitions one by one, each with room for the final row that ends its trajectory if need be."""
+        """Stores transitions, as many at once as may wait for tables; one by one where each has its own priority."""
         stored = 0
         try:
-            for number, ends in enumerate(transitions.ends.tolist()):
+            while stored < len(transitions):
                 pending = writer.pending
-                writer.make_room(2)
-                if priorities is not None:
-                    writer.give_priorities({0: priorities[number]})
-                if ends:
-                    writer.append_ends(transitions.rows(number), _NOT_IDLE, _LANE, transitions.final(number))
-                else:
-                    writer.append_checked(transitions.row(number))
-                stored = number + 1
-                self._note_stored(writer, 1 + ends, ends)
+                most = 1 if priorities is not None else max(1, MAX_PENDING - pending)
+                run = transitions.run(stored, min(stored + most, len(transitions)))
+                try:
+                    if priorities is None:
+                        run.store(writer)
+                    else:
+                        writer.give_priorities({0: priorities[stored]})
+                        run.store_one(writer, transitions.following)
+                except StoreFull:
+                    stored += run.transitions
+                    self._note_stored(writer, run.stored, run.episodes)
+                    raise
+                stored += run.transitions
+                self._note_stored(writer, run.stored, run.episodes)
                 writer.raise_refused()
                 self._wait_for_tables(writer, pending)
         except (StoreFull, DeadlineExceeded) as error:
@@ -191,7 +195,7 @@ class TransitionWriter(StepWriter):
                     asked = sum(map(len, priorities[:stored]))
                     writer.give_priorities({0: np.concatenate(priorities)[asked:stored]})
                 writer.end_lanes(_LANE, transitions.final(stored - 1))
-                self._note_stored(writer, 1, True)
+                self._note_stored(writer, 1, 1)
             error.stored = stored
             error.add_note(
                 f"extend: {stored} of {len(transitions)} transitions were stored; do not send these again"
@@ -203,7 +207,7 @@ class TransitionWriter(StepWriter):
                 writer.drop_open_lanes()
             raise
 
-    def _note_stored(self, writer: WriterLike, rows: int, ends: bool) -> None:
+    def _note_stored(self, writer: WriterLike, rows: int, episodes: int) -> None:
         self._counters.steps_written += rows
-        self._counters.episodes += ends
+        self._counters.episodes += episodes
         self._note_made(writer.take_made())

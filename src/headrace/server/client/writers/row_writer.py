@@ -15,6 +15,7 @@ from headrace.errors import Closed
 from headrace.leases.messages import packed
 from headrace.replay.intake.final_columns import FinalColumns
 from headrace.replay.intake.selection import Selection
+from headrace.replay.intake.single_rows import append_transition
 from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
 from headrace.server.client.writers.given_for_call import GivenForCall
@@ -192,6 +193,10 @@ class RemoteRowWriter:
             raise
         self._lengths.append()
         self._sent = self._begun
+
+    def append_rows(self, rows: Values, final: NDArray[np.bool_]) -> int:
+        """See `WriterLike.append_rows`."""
+        return append_transition(self, rows, final, self._declared or ())
 
     @property
     def staged(self) -> Values:

@@ -14,7 +14,6 @@ from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.step_rows import Values
 from headrace.replay.replay import ReplayCore
 from headrace.server.serving.writers.restoring_intake import RestoringIntake
-from headrace.store.block import WrittenSteps
 from headrace.tables.description.rules import Rule
 from headrace.tables.pending import Pending
 
@@ -180,16 +179,7 @@ class ServedRowWriter(RowWriter):
         block = self._only
         block.make_room()
         count = min(left, (block.kernel.stop - block.row) // block.lanes)
-        rows = slice(block.row, block.row + count * block.lanes)
-        page = rows.start // self._store.arrays.page_rows
-        versions = np.full(count, self.policy_version, np.int32)
-        written = WrittenSteps(page, count, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, versions)
-        with self._lock:
-            self._lifetime.check_open()
-            for name, column in self._store.columns.items():
-                column[rows] = steps[name][first : first + count].reshape(-1, *column.shape[1:])
-            self._intake.commit_written(written)
-        self._intake.finish_call()
+        self._append_written({name: column[first:] for name, column in steps.items()}, count, _NO_ROWS)
         return count
 
     def create_item_as(self, key: int, table: str, length: int, priority: float, lane: int) -> None:
