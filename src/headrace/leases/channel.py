@@ -58,7 +58,7 @@ class Channel:
         # Unsent data: bytes, and the descriptors that belong to the first of them.
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._waiting = 0
-        self._has_greeted = False
+        self._has_greeted = self._is_held = False
         self.bytes_in = self.bytes_out = 0
 
     @classmethod
@@ -105,6 +105,8 @@ class Channel:
     ) -> bool:
         """Sends frames without waiting for the peer; `send_rest` sends the part that the system does not take at once.
 
+        Between `hold` and `send_held` messages without a payload wait for others.
+
         Args:
             messages, payload, descriptors: see `send`.
             parts: the payload in pieces of bytes, which are not copied: they must not change before they are sent.
@@ -116,22 +118,63 @@ class Channel:
         Raises:
             Disconnected: the peer is gone, or does not read.
         """
-        with self._sending, disconnected():
-            if parts:
-                *others, last = messages
-                head = encoded_head(last, sum(map(len, parts)), len(descriptors))
-                pieces = [memoryview(self._greeted([*map(encoded, others), head])), *parts]
-            else:
-                pieces = [memoryview(self._framed(messages, payload, descriptors))]
-            # The caller may close its own copies.
-            self._unsent.append((pieces[0], [os.dup(each) for each in descriptors]))
-            self._unsent += [(piece, []) for piece in pieces[1:] if len(piece)]
-            self._waiting += sum(map(len, pieces))
-            is_sent = self._send_unsent()
+        with self._sending:
+            pieces = self._pieces(messages, payload, parts, descriptors)
+            if self._is_held and not (payload or parts or descriptors):
+                self._keep(pieces, (), 0)
+                return True
+            try:
+                # Most messages are sent here, with no other work.
+                sent = 0 if self._unsent or descriptors else self._send_at_once(pieces)
+                if sent == sum(map(len, pieces)):
+                    return True
+                self._keep(pieces, descriptors, sent)
+                is_sent = self._send_unsent()
+            except OSError as error:
+                raise _gone(error) from error
             if self._waiting > most:
                 self.shutdown()
                 raise Disconnected(f"the peer does not read: {self._waiting} bytes are unsent")
             return is_sent
+
+    def _pieces(
+        self,
+        messages: tuple[Message, ...],
+        payload: Payload,
+        parts: Sequence[memoryview],
+        descriptors: tuple[int, ...],
+    ) -> list[Payload]:
+        """Returns the bytes of frames; the parts stay pieces of their own."""
+        if not parts:
+            return [self._framed(messages, payload, descriptors)]
+        *others, last = messages
+        head = encoded_head(last, sum(map(len, parts)), len(descriptors))
+        return [self._greeted([*map(encoded, others), head]), *parts]
+
+    def _keep(self, pieces: Sequence[Payload], descriptors: Sequence[int], sent: int) -> None:
+        """Notes bytes for later, all but the first `sent`; their descriptors go with the first byte."""
+        # The caller may close its own copies.
+        copies = [os.dup(each) for each in descriptors]
+        for piece in pieces:
+            if sent < len(piece):
+                self._unsent.append((memoryview(piece)[sent:], copies))
+                self._waiting += len(piece) - sent
+                copies = []
+            sent = max(sent - len(piece), 0)
+
+    def hold(self) -> None:
+        """Lets messages without a payload wait until `send_held`, which sends them in one piece."""
+        self._is_held = True
+
+    def send_held(self) -> None:
+        """Ends `hold`.
+
+        Raises:
+            Disconnected: the peer is gone.
+        """
+        self._is_held = False
+        if self._unsent:
+            self.send_rest()
 
     @property
     def unsent(self) -> int:
@@ -165,6 +208,13 @@ class Channel:
             self._drop_sent(sent)
         return True
 
+    def _send_at_once(self, pieces: Sequence[Payload]) -> int:
+        """Sends pieces when nothing else is unsent; returns the number of bytes that the system has taken."""
+        try:
+            return self._send_some(pieces[:_MOST_PIECES], (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
     def _drop_sent(self, sent: int) -> None:
         while sent:
             piece, _ = self._unsent[0]
@@ -186,6 +236,8 @@ class Channel:
 
     def _framed(self, messages: tuple[Message, ...], payload: Payload, descriptors: tuple[int, ...]) -> bytes:
         *others, last = messages
+        if not others and not payload and self._has_greeted:
+            return encoded_head(last, 0, len(descriptors))
         frames = [encoded(message) for message in others]
         frames.append(encoded(last, payload, len(descriptors)))
         return self._greeted(frames)
@@ -205,7 +257,8 @@ class Channel:
             Disconnected: the peer has ended, or sends bytes that are not frames.
         """
         while (frame := self._next_frame()) is None:
-            self._read(0)
+            with disconnected():
+                self._read(0)
         return frame
 
     def expect(self, messages: Any, largest_message: int, largest_payload: int) -> None:
@@ -218,16 +271,20 @@ class Channel:
         return self._reader.is_partial
 
     def receive_ready(self) -> Iterator[Frame]:
-        """Yields the frames that are complete with what has arrived, without waiting for more.
+        """Returns the frames that are complete with what has arrived, without waiting for more.
 
         It reads at most 1 MiB, so that a peer that sends much does not delay others.
 
         Raises:
             Disconnected: see `receive`.
         """
-        with suppress(BlockingIOError):
+        try:
             self._read(socket.MSG_DONTWAIT)
-        yield from self.received()
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise _gone(error) from error
+        return self.received()
 
     def received(self) -> Iterator[Frame]:
         """Yields the frames that are complete, without reading; the rest of an iteration that was stopped.
@@ -244,20 +301,18 @@ class Channel:
     def _read(self, flags: int) -> None:
         destination = self._reader.destination
         if destination is not None:
-            with disconnected():
-                nbytes = self._socket.recv_into(destination[:_MOST_DIRECT_NBYTES], 0, flags)
+            nbytes = self._socket.recv_into(destination[:_MOST_DIRECT_NBYTES], 0, flags)
             if not nbytes:
                 raise Disconnected("the peer has ended")
             self._reader.received(nbytes)
             self.bytes_in += nbytes
             return
         size = min(max(_READ_NBYTES, self._reader.missing), _MOST_READ_NBYTES)
-        with disconnected():
-            data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
+        data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
         if not data:
             raise Disconnected("the peer has ended")
         self.bytes_in += len(data)
-        self._reader.feed(data, _received(ancillary))
+        self._reader.feed(data, _received(ancillary) if ancillary else [])
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 
@@ -286,10 +341,17 @@ def disconnected() -> Iterator[None]:
     """Raises `Disconnected` for the errors of a socket."""
     try:
         yield
-    except (Disconnected, BlockingIOError, AuthenticationError):
+    except BlockingIOError:
         raise
     except OSError as error:
-        raise Disconnected(f"the peer is gone: {error}") from error
+        raise _gone(error) from error
+
+
+def _gone(error: OSError) -> OSError:
+    """Returns the error of a socket as `Disconnected`; those of a session of TLS stay as they are."""
+    if isinstance(error, Disconnected | AuthenticationError):
+        return error
+    return Disconnected(f"the peer is gone: {error}")
 
 
 def _received(ancillary: list[Any]) -> list[int]:

@@ -32,6 +32,8 @@ LARGEST_PAYLOAD = 1 << 30
 # Payloads from this size on are received straight into their own memory.
 _DIRECT_NBYTES = 1 << 16
 
+_encode = msgspec.msgpack.Encoder().encode
+
 Payload: TypeAlias = bytes | memoryview
 
 
@@ -65,7 +67,7 @@ def encoded(message: Message, payload: Payload = b"", descriptors: int = 0) -> b
 
 def encoded_head(message: Message, payload_nbytes: int, descriptors: int = 0) -> bytes:
     """Returns the bytes of a frame that come before its payload."""
-    body = msgspec.msgpack.encode(message)
+    body = _encode(message)
     return _HEADER.pack(_MAGIC, len(body), descriptors, payload_nbytes) + body
 
 
@@ -167,6 +169,8 @@ class FrameReader:
             self._large = None
         elif len(self._bytes) < begin + payload:
             return None
+        elif not payload:
+            behind = b""
         else:
             behind = bytes(memoryview(self._bytes)[begin : begin + payload])
         if len(self._descriptors) < count:
@@ -175,7 +179,8 @@ class FrameReader:
         message = self._decoded(begin)
         del self._bytes[: begin if payload >= _DIRECT_NBYTES else begin + payload]
         self._header = None
-        return Frame(message, behind, [self._descriptors.popleft() for _ in range(count)])
+        descriptors = [self._descriptors.popleft() for _ in range(count)] if count else []
+        return Frame(message, behind, descriptors)
 
     def _begin_large(self, begin: int, payload: int) -> None:
         """Reserves memory for a payload, of which the system gives only pages that are received."""

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol
@@ -269,17 +269,19 @@ class PeerSelector:
         self.call_at(time.monotonic() + _PAUSE_SECONDS, lambda: self._register_listener(listener))
 
     def _serve(self, peer: Peer, events: int) -> None:
-        with self._ending(peer):
+        try:
             if events & selectors.EVENT_WRITE:
                 peer.channel.send_rest()
             if peer in self._full:
                 self._resume(peer)
-            if events & selectors.EVENT_READ:
+            if events & selectors.EVENT_READ and peer not in self._full:
                 self._take_all(peer, peer.channel.receive_ready())
             if (events & selectors.EVENT_WRITE or peer.channel.unsent) and peer in self._peers:
                 self._listen_for(peer)
             if peer.waits:
                 self._waiting.add(peer)
+        except BaseException as error:
+            self._end(peer, error)
 
     def _resume(self, peer: Peer) -> None:
         """Takes messages again from a peer that was full."""
@@ -295,11 +297,23 @@ class PeerSelector:
         """Takes the messages that have arrived, until the peer is full."""
         if peer in self._full:
             return
+        # Small answers to messages that came together are sent together.
+        peer.channel.hold()
+        try:
+            self._take_some(peer, frames)
+        except BaseException:
+            with suppress(Disconnected):
+                peer.channel.send_held()
+            raise
+        peer.channel.send_held()
+
+    def _take_some(self, peer: Peer, frames: Iterator[Frame]) -> None:
         for frame in frames:
             try:
                 peer.take(frame)
             finally:
-                frame.close_descriptors()
+                if frame.descriptors:
+                    frame.close_descriptors()
             if peer.is_full:
                 self._full.add(peer)
                 self._listen_for(peer)
@@ -307,23 +321,21 @@ class PeerSelector:
 
     def _look_at(self, peers: set[Peer]) -> None:
         for peer in tuple(peers):
-            with self._ending(peer):
+            try:
                 peer.look()
                 if peer in self._full:
                     self._resume(peer)
+            except BaseException as error:
+                self._end(peer, error)
             if peer in self._peers and peer.waits:
                 self._waiting.add(peer)
             else:
                 self._waiting.discard(peer)
 
-    @contextmanager
-    def _ending(self, peer: Peer) -> Iterator[None]:
-        """Ends a peer with the error that the block raises."""
-        try:
-            yield
-        except BaseException as error:
-            self._forget(peer)
-            peer.end(error)
+    def _end(self, peer: Peer, error: BaseException) -> None:
+        """Ends a peer with the error that one of its methods raised."""
+        self._forget(peer)
+        peer.end(error)
 
     def _register(self, peer: Peer) -> None:
         assert self._selector is not None

@@ -69,6 +69,10 @@ class TlsChannel(Channel):
         with self._session_lock:
             return self._send_ciphertext() and is_encrypted
 
+    def _send_at_once(self, pieces: Sequence[Payload]) -> int:  # noqa: ARG002
+        """See `Channel`: the session decides what is sent, and when."""
+        return 0
+
     def _send_some(self, pieces: Sequence[Payload], descriptors: Sequence[int], flags: int) -> int:  # noqa: ARG002
         """See `Channel`; it never waits."""
         if descriptors:
@@ -100,8 +104,7 @@ class TlsChannel(Channel):
     # ---- receiving -------------------------------------------------------------------------------------------------
 
     def _read(self, flags: int) -> None:
-        with disconnected():
-            ciphertext = self._socket.recv(_READ_NBYTES, flags)
+        ciphertext = self._socket.recv(_READ_NBYTES, flags)
         if not ciphertext:
             raise Disconnected("the peer has ended")
         with self._session_lock:
