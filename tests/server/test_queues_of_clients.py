@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.server.client.queues.flusher import Flusher
 from headrace.server.messages.requests import OpenSender, SendSamples
+from headrace.server.serving.client_queues import ClientQueues
 
 JOIN = 30.0
 EXAMPLE = {"z": np.zeros((2, 3), np.float32), "a": (0, False), "empty": np.zeros((0, 4))}
@@ -573,16 +575,57 @@ def test_a_client_that_breaks_the_protocol_ends_its_connection(address, requests
             other.queue("q").wait(5)
 
 
-def test_many_small_samples_travel_in_few_messages(address):
-    """While samples are in flight, further ones are collected."""
-    queue = hr.BatchQueue(0, 1000)
+def counted_messages(monkeypatch):
+    """Returns a list that gets the number of samples of each message."""
+    found = []
+    take = ClientQueues.take
+
+    def counting(queues, request, frame):
+        if isinstance(request, SendSamples):
+            found.append(request.count)
+        take(queues, request, frame)
+
+    monkeypatch.setattr(ClientQueues, "take", counting)
+    return found
+
+
+def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkeypatch):
+    """Without the thread in the background: the sender alone sends the first sample at once, then full messages."""
+    monkeypatch.setattr(Flusher, "flush", lambda *_: None)
+    counts = counted_messages(monkeypatch)
+    queue = hr.BatchQueue(0, 10, num_buffers=40)
     with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
         remote = client.queue("q")
-        for number in range(2000):
+        remote.send(0)
+        until(lambda: queue.statistics().samples_received == 1)
+        remote.wait(5)
+        remote.send(1)
+        until(lambda: queue.statistics().samples_received == 2)
+        for number in range(2, 2 + 5 * 32):
             remote.send(number)
         remote.wait(5)
-        assert next(client._session.link()._numbers) < 1000
-        assert queue.sample(timeout=5)[0].tolist() == list(range(1000))
+    assert counts[:2] == [1, 1]
+    assert sum(counts) == 162
+    assert max(counts) == 32
+    assert len(counts) < 20
+
+
+def test_streams_share_one_thread(address, monkeypatch):
+    """SV7: many clients of one process cost one thread, and samples that they send in turn share messages."""
+    counts = counted_messages(monkeypatch)
+    queue = hr.BatchQueue(0, 100, num_buffers=40)
+    with hr.Server({"q": queue}, **address) as server, ExitStack() as stack:
+        clients = [stack.enter_context(hr.Client(server.address)) for _ in range(16)]
+        remotes = [client.queue("q") for client in clients]
+        for number in range(100):
+            for remote in remotes:
+                remote.send(number)
+        names = [thread.name for thread in threading.enumerate()]
+        for remote in remotes:
+            remote.wait(5)
+        assert queue.statistics().samples_received == 1600
+    assert names.count("headrace-samples") == 1
+    assert len(counts) < 800
 
 
 def test_what_no_message_can_hold_is_refused_before_anything_is_lost(address):

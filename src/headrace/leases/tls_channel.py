@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.errors import Disconnected
-from headrace.leases.channel import Channel, disconnected
+from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Message
 from headrace.leases.tls_session import TlsSession

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload, ProtocolError
-from headrace.leases.messages import Goodbye
+from headrace.leases.messages import Goodbye, Message
 from headrace.server.client.batch_form import BatchForm
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.reply import Reply
@@ -31,6 +31,14 @@ from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlock
 _TURN_SECONDS = 0.5
 _MOST_UNSENT_NBYTES = 1 << 31
 _MOST_FORMS = 256
+
+
+class Awaited(Protocol):
+    """An answer that a thread waits for."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is there, or will not come."""
 
 
 class Link:
@@ -70,6 +78,7 @@ class Link:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[int, Reply] = {}
+        self._listeners: dict[int, Callable[[Answer], None]] = {}
         self._is_read = self._is_closed = False
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
@@ -120,6 +129,28 @@ class Link:
             raise
         return reply
 
+    def post(self, message: Message, parts: Sequence[memoryview] = ()) -> None:
+        """Sends a message that a listener's answers confirm; see `listen`.
+
+        Raises:
+            Disconnected, Closed: the connection has ended.
+        """
+        self._check_alive()
+        try:
+            self._channel.send_soon(message, parts=parts, most=_MOST_UNSENT_NBYTES)
+        except Disconnected as error:
+            self.fail(error)
+            raise
+
+    def listen(self, number: int, listener: Callable[[Answer], None]) -> None:
+        """Gives a listener all further answers of this number, as long as the connection lasts.
+
+        Args:
+            number: of a request that was answered.
+            listener: called by the thread that reads, which holds the lock; a `ProtocolError` ends the connection.
+        """
+        self._listeners[number] = listener
+
     def _check_alive(self) -> None:
         if self.failure is not None:
             raise type(self.failure)(str(self.failure))
@@ -145,8 +176,8 @@ class Link:
             raise
         return reply.result()
 
-    def is_answered(self, reply: Reply, deadline: float | None) -> bool:
-        """Waits for the answer to a request until a time; returns whether it is there."""
+    def is_answered(self, reply: Awaited, deadline: float | None) -> bool:
+        """Waits for an answer until a time; returns whether it is there."""
         while not reply.is_done:
             if self._may_read(reply, deadline):
                 try:
@@ -180,7 +211,7 @@ class Link:
         finally:
             self._stop_reading()
 
-    def _may_read(self, reply: Reply, deadline: float | None) -> bool:
+    def _may_read(self, reply: Awaited, deadline: float | None) -> bool:
         """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
         with self._lock:
             if self._is_read and not _is_done(reply):
@@ -195,7 +226,7 @@ class Link:
             self._is_read = False
             self._changed.notify_all()
 
-    def _read_until(self, reply: Reply, deadline: float | None) -> None:
+    def _read_until(self, reply: Awaited, deadline: float | None) -> None:
         while not reply.is_done and (deadline is None or time.monotonic() < deadline):
             self.read_ready(_seconds_left(deadline))
 
@@ -268,12 +299,14 @@ class Link:
         with self._lock:
             reply = self._waiting.pop(answer.number, None)
             if reply is None:
-                return  # Nobody waits for it any more.
-            reply.form = form
-            if isinstance(answer, Failed):
+                listener = self._listeners.get(answer.number)
+                if listener is None:
+                    return  # The request was given up.
+                listener(answer)
+            elif isinstance(answer, Failed):
                 reply.fail(answer.failure.error)
             else:
-                reply.answer, reply.payload = answer, payload
+                reply.form, reply.answer, reply.payload = form, answer, payload
                 reply.is_done = True
             self._changed.notify_all()
 
@@ -335,6 +368,6 @@ def _seconds_left(deadline: float | None) -> float:
     return min(max(deadline - time.monotonic(), 0.0), _TURN_SECONDS)
 
 
-def _is_done(reply: Reply) -> bool:
+def _is_done(reply: Awaited) -> bool:
     """Whether the answer is there, which another thread may have received."""
     return reply.is_done

@@ -149,6 +149,16 @@ class SenderOpened(Answer, kw_only=True):
     most_nbytes: int
 
 
+class SamplesStored(Answer, kw_only=True):
+    """Samples are in the queue. It has the number of the request that opened their sender.
+
+    Attributes:
+        stored: number of the last of them.
+    """
+
+    stored: int
+
+
 class QueueBatch(Answer, kw_only=True):
     """A batch of a queue.
 
@@ -201,6 +211,7 @@ AnyAnswer: TypeAlias = (
     | Sampled
     | SampledAgain
     | SenderOpened
+    | SamplesStored
     | QueueBatch
     | QueueRecord
     | GrantBlocks

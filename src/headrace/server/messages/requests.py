@@ -164,7 +164,9 @@ class OpenSender(OfQueue, kw_only=True):
 
 
 class SendSamples(OfQueue, kw_only=True):
-    """Asks for `Done` when these samples are in the queue. They are the payload, or lie in shared memory.
+    """Brings samples, as the payload or in shared memory; `SamplesStored` follows when they are in the queue.
+
+    Its number is that of the request that opened the sender.
 
     Attributes:
         first: number of the first sample in its session; the first of all is 1.

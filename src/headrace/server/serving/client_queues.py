@@ -15,7 +15,7 @@ from headrace.checks import check_seconds
 from headrace.errors import Closed
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame, Payload
-from headrace.server.messages.answers import Done, Failed, QueueBatch, QueueRecord, SenderOpened
+from headrace.server.messages.answers import Failed, QueueBatch, QueueRecord, SamplesStored, SenderOpened
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import (
     GetQueueStatistics,
@@ -257,7 +257,7 @@ class _Sender:
                 self._waiting[0] = _Waiting(number, last, [column[stored:] for column in columns])
                 return False
             self._waiting.popleft()
-            self._send(Done(number=number))
+            self._send(SamplesStored(number=number, stored=last))
         return True
 
     def close(self) -> None:

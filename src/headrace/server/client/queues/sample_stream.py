@@ -4,8 +4,9 @@ A sample is copied into its place in a ring, sent soon, and stays there until th
 queue. So samples in flight can be sent again when the connection is lost, and the server stores each number once. Over
 a Unix socket the ring is shared memory, and messages carry no samples.
 
-The thread that sends a sample also writes to the socket: at once if nothing is in flight, and otherwise several samples
-in one message. A thread in the background sends samples whose sender turns to other work, and connects again.
+The thread that sends a sample also writes to the socket: at once if nothing is in flight, and otherwise, or if samples
+come fast, several of them in one message. `headrace.server.client.queues.flusher` sends those whose sender turns to
+other work.
 """
 
 from __future__ import annotations
@@ -13,32 +14,26 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from headrace import forking
 from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.leases.frames import ProtocolError
 from headrace.server.client.link import Link
+from headrace.server.client.queues.flusher import FLUSHER
 from headrace.server.client.queues.sample_ring import SampleRing
-from headrace.server.client.reply import Reply
+from headrace.server.messages.answers import Answer, Failed, SamplesStored
 from headrace.server.messages.requests import OpenSender, SendSamples
 from headrace.server.messages.samples import SampleLayout
 from headrace.waits import Wait
 
 _MESSAGE_NBYTES = 1 << 20
-# While samples are in flight, further ones are collected, and this often the sender looks whether answers have come.
-_LOOK_SECONDS = 200e-6
-# The background thread sends such samples after this time.
-_BACKGROUND_SECONDS = 1e-3
-_LONGEST_PAUSE_SECONDS = 0.1
-_IDLE_SECONDS = 1.0
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
 # A waiting thread looks this often whether Ctrl-C has come.
 _TURN_SECONDS = 0.5
-_LEAVING_SECONDS = 1.0
 
 
 class Linked(Protocol):
@@ -63,11 +58,53 @@ class Linked(Protocol):
         """
 
 
-class _Message(NamedTuple):
-    """Samples that are in flight: the coming answer, and the number of the last one."""
+class _Progress:
+    """The samples that the server has confirmed over one connection, noted by the thread that reads it.
 
-    reply: Reply
-    last: int
+    Attributes:
+        link: the connection.
+        number: of the request that opened the sender, which answers name.
+        confirmed: number of the last sample that is in the queue.
+        error: the queue's refusal.
+    """
+
+    __slots__ = ("confirmed", "error", "link", "number")
+
+    def __init__(self, link: Link, number: int, confirmed: int) -> None:
+        self.link, self.number, self.confirmed = link, number, confirmed
+        self.error: Exception | None = None
+
+    def take(self, answer: Answer) -> None:
+        """Notes an answer.
+
+        Raises:
+            ProtocolError: it is not one to samples.
+        """
+        if isinstance(answer, SamplesStored):
+            self.confirmed = answer.stored
+        elif isinstance(answer, Failed):
+            self.error = answer.failure.error
+        else:
+            raise ProtocolError(f"expected a confirmation of samples, got {type(answer).__name__}")
+
+
+class _NextConfirmation:
+    """A wait until more samples are confirmed, or refused, or the connection has ended."""
+
+    __slots__ = ("_progress", "_stored")
+
+    def __init__(self, progress: _Progress, stored: int) -> None:
+        self._progress, self._stored = progress, stored
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is over."""
+        progress = self._progress
+        return (
+            progress.confirmed > self._stored
+            or progress.error is not None
+            or progress.link.failure is not None
+        )
 
 
 class SampleStream:
@@ -92,22 +129,24 @@ class SampleStream:
         self._opening = threading.Lock()
         # Numbers of the last sample that is in the ring, in a message, in the queue.
         self._written = self._sent = self._stored = 0
-        self._link: Link | None = None
-        self._was_open = False
+        # `put` only compares numbers: the last sample for which there is a place, and the one that fills a message.
+        self._free_until = self._full_at = 0
+        # Of the connection; None while there is none.
+        self._progress: _Progress | None = None
+        # Forks of this process as `put` expects them; -1 before the sender is open.
+        self._open_forks = -1
         self._lost_at = 0.0
         # Servers that have ended the connection on purpose, and the reason of the last.
         self._goodbyes = 0
         self._goodbye = ""
-        self._flying: deque[_Message] = deque()
-        self._look_at = 0.0
         # The queue's refusal, and whether a call has raised it.
         self._refusal: Exception | None = None
         self._was_told = False
         self._closing = threading.Event()
-        self._is_armed = False
-        self._armed = threading.Event()
         self._opened = threading.Event()
-        self._background: threading.Thread | None = None
+        # Whether samples came so fast that they filled a message: further ones wait for a full one, or a millisecond.
+        self._gathers = False
+        self._is_watched = self._will_flush = self._is_reopening = False
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -122,26 +161,23 @@ class SampleStream:
             DeadlineExceeded, Disconnected: there was none; the sample is not sent.
             Closed: the queue or the client is closed.
         """
-        if not self._was_open or self._forks != forking.forks:
+        if self._open_forks != forking.forks:
             self._check_process()
             self._open_within(self._client.timeout if timeout is None else timeout)
         with self._lock:
-            if (
-                self._written - self._stored >= self._places
-                or self._refusal is not None
-                or self._closing.is_set()
-            ):
-                self._wait_for(
-                    lambda: self._written - self._stored < self._places, timeout, self._full_message
-                )
-            self._ring.write(self._written + 1, values)
-            self._written += 1
-            if self._sent == self._stored or self._written - self._sent >= self._together:
+            if self._written >= self._free_until:
+                self._find_place(timeout)
+            number = self._written + 1
+            self._ring.write(number, values)
+            self._written = number
+            progress = self._progress
+            if number >= self._full_at:
+                self._gathers = True
                 self._send()
-            elif time.perf_counter() >= self._look_at:
-                self._look_for_answers()
-            else:
-                self._arm()
+            elif not self._gathers and (progress is None or progress.confirmed >= self._sent):
+                self._send()
+            elif not self._will_flush:
+                self._flush_later()
 
     def wait(self, timeout: float | None) -> None:
         """Returns when all samples are in the queue.
@@ -153,8 +189,8 @@ class SampleStream:
         self._check_process()
         with self._lock:
             last = self._written
-            if last > self._stored or self._refusal is not None:
-                self._wait_for(lambda: self._stored >= last, timeout, self._waiting_message)
+            self._send()
+            self._wait_for(lambda: self._stored >= last, timeout, self._waiting_message)
 
     def close(self) -> None:
         """Ends the stream; samples that are not confirmed may be lost. A second call does nothing."""
@@ -162,16 +198,15 @@ class SampleStream:
             if self._closing.is_set():
                 return
             self._closing.set()
-            self._armed.set()
-            thread = self._background
-        if thread is not None:
-            thread.join(_LEAVING_SECONDS)
+            self._free_until = 0
         self._ring.close()
 
     @property
     def owes_samples(self) -> bool:
         """Whether samples are not confirmed, and no call has told that they were refused."""
-        return self._written > self._stored and not self._was_told
+        with self._lock:
+            self._settle()
+            return self._written > self._stored and not self._was_told
 
     def _full_message(self, seconds: float) -> str:
         return (
@@ -188,11 +223,17 @@ class SampleStream:
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
+    def _find_place(self, timeout: float | None) -> None:
+        """Waits for a place in the ring, with the lock held."""
+        self._settle()
+        if self._written >= self._free_until:
+            self._wait_for(lambda: self._written - self._stored < self._places, timeout, self._full_message)
+
     def _wait_for(
         self, is_over: Callable[[], bool], timeout: float | None, message: Callable[[float], str]
     ) -> None:
         """Waits for answers; the lock is held, and released meanwhile."""
-        wait = Wait(SYSTEM_CLOCK, timeout, message, lambda: self._pending)
+        wait: Wait | None = None
         goodbyes = self._goodbyes
         while True:
             self._advance()
@@ -201,12 +242,13 @@ class SampleStream:
                 return
             if self._goodbyes != goodbyes:
                 raise Closed(f"{self._goodbye}; {self._pending} samples are not confirmed")
-            link, oldest = self._link, self._flying[0].reply if self._flying else None
+            wait = wait or Wait(SYSTEM_CLOCK, timeout, message, lambda: self._pending)
             left = _TURN_SECONDS if timeout is None else min(timeout - wait.seconds, _TURN_SECONDS)
+            progress, stored = self._progress, self._stored
             with self._unlocked():
                 self._look(wait)
-                if link is not None and oldest is not None:
-                    link.is_answered(oldest, time.monotonic() + left)
+                if progress is not None:
+                    progress.link.is_answered(_NextConfirmation(progress, stored), time.monotonic() + left)
                 else:
                     self._opened.wait(left)
 
@@ -216,10 +258,10 @@ class SampleStream:
         try:
             wait.look(None)
         except DeadlineExceeded as error:
-            if self._link is not None:
+            if self._progress is not None:
                 raise
             raise self._disconnected(str(error)) from error
-        if self._link is None and longest is not None and time.monotonic() - self._lost_at > longest:
+        if self._progress is None and longest is not None and time.monotonic() - self._lost_at > longest:
             raise self._disconnected(f"it was not reached again in {longest:.3g} s")
 
     def _disconnected(self, reason: str) -> Disconnected:
@@ -252,64 +294,60 @@ class SampleStream:
     # ---- the connection; all with the lock held --------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Takes the answers that have come, and sends the samples that are written."""
-        if self._link is not None:
-            self._link.look()
-        self._settle()
-        self._send()
-
-    def _look_for_answers(self) -> None:
-        """Sends the samples that are written if nothing is in flight any more."""
-        if self._link is not None:
-            self._link.look()
+        """Takes the answers that have come, and sends the samples that are written if nothing is in flight."""
+        if self._progress is not None:
+            self._progress.link.look()
         self._settle()
         if self._sent == self._stored:
             self._send()
-        else:
-            self._look_at = time.perf_counter() + _LOOK_SECONDS
-            self._arm()
 
     def _settle(self) -> None:
         """Notes the samples that are confirmed, or refused, or lost with the connection."""
-        link = self._link
-        while self._flying and self._flying[0].reply.is_done:
-            error = self._flying[0].reply.error
-            if error is None:
-                self._stored = self._flying.popleft().last
-            elif link is not None and link.failure is None and isinstance(error, Exception):
-                self._refusal = error
-                self._flying.clear()
-                return
-            else:
-                break
-        if link is not None and link.failure is not None:
-            self._link = None
-            if isinstance(link.failure, Closed):
-                self._goodbyes += 1
-                self._goodbye = str(link.failure)
-            self._opened.clear()
-            self._lost_at = time.monotonic()
-            self._flying.clear()
-            self._sent = self._stored
+        progress = self._progress
+        if progress is not None:
+            self._stored = max(self._stored, min(progress.confirmed, self._written))
+            # An interrupted call may have sent more than it noted.
+            self._sent = max(self._sent, self._stored)
+            failure = progress.link.failure
+            if failure is not None:
+                self._lose(failure)
+            elif progress.error is not None:
+                self._refusal = progress.error
+        is_open = self._refusal is None and not self._closing.is_set()
+        self._free_until = self._stored + self._places if is_open else 0
+
+    def _lose(self, failure: BaseException) -> None:
+        """Notes that the connection has ended: what is not confirmed will be sent again."""
+        self._progress = None
+        if isinstance(failure, Closed):
+            self._goodbyes += 1
+            self._goodbye = str(failure)
+        self._opened.clear()
+        self._lost_at = time.monotonic()
+        self._sent = self._stored
 
     def _send(self) -> None:
-        link = self._link
-        if link is None or self._refusal is not None:
-            self._arm()
-            return
-        while self._sent < self._written:
-            count = min(self._written - self._sent, self._together)
-            first = self._sent + 1
-            parts = [] if self._ring.descriptors else self._ring.parts(first, count)
-            try:
-                reply = link.begin(SendSamples(queue=self._queue, first=first, count=count), parts=parts)
-            except (Disconnected, Closed):
-                self._settle()
-                self._arm()
-                return
-            self._flying.append(_Message(reply, first + count - 1))
-            self._sent += count
-        self._look_at = time.perf_counter() + _LOOK_SECONDS
+        """Sends the samples that are written."""
+        progress = self._progress
+        if progress is not None and self._refusal is None:
+            while self._sent < self._written:
+                count = min(self._written - self._sent, self._together)
+                first = self._sent + 1
+                parts = () if self._ring.descriptors else self._ring.parts(first, count)
+                message = SendSamples(number=progress.number, queue=self._queue, first=first, count=count)
+                try:
+                    progress.link.post(message, parts)
+                except (Disconnected, Closed):
+                    break
+                self._sent += count
+        self._full_at = self._sent + self._together
+        if not self._is_watched and self._pending:
+            self._is_watched = True
+            FLUSHER.watch(self)
+
+    def _flush_later(self) -> None:
+        self._will_flush = True
+        FLUSHER.flush(self)
 
     # ---- opening ---------------------------------------------------------------------------------------------------
 
@@ -317,7 +355,7 @@ class SampleStream:
         """Opens the sender at the server over the client's connection, which may be a new one."""
         with self._opening:
             link = self._client.link()
-            if self._link is link:
+            if self._progress is not None and self._progress.link is link:
                 return
             request = OpenSender(queue=self._queue, session=self._session)
             reply = link.begin(request, descriptors=self._ring.descriptors)
@@ -326,10 +364,12 @@ class SampleStream:
                 self._stored = self._sent = max(self._stored, answer.stored)
                 most_nbytes = min(_MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
-                self._flying.clear()
-                self._link = link
-                self._was_open = True
+                progress = _Progress(link, reply.number, self._stored)
+                link.listen(reply.number, progress.take)
+                self._progress = progress
+                self._open_forks = self._forks
                 self._opened.set()
+                self._settle()
                 self._send()
 
     def _open_within(self, timeout: float | None) -> None:
@@ -346,48 +386,45 @@ class SampleStream:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
 
-    # ---- the background --------------------------------------------------------------------------------------------
+    # ---- the background; see `Flushed` -----------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        """Lets the background thread go on from here, soon."""
-        if self._is_armed:
-            return
-        self._is_armed = True
-        self._armed.set()
-        if self._background is None:
-            self._background = threading.Thread(target=self._run, name="headrace-samples", daemon=True)
-            self._background.start()
+    def flush_soon(self) -> bool:
+        """Sends what is collected if nothing is in flight; returns whether something is collected still."""
+        with self._lock:
+            self._will_flush = self._gathers = False
+            if self._closing.is_set() or self._progress is None:
+                return False
+            self._advance()
+            # After a lost connection `look_after` goes on.
+            self._will_flush = self._sent < self._written and self._opened.is_set()
+            return self._will_flush
 
-    def _run(self) -> None:
-        pause = _IDLE_SECONDS
-        while not self._closing.is_set():
-            was_armed = self._armed.wait(pause)
-            if was_armed:
-                self._armed.clear()
-                self._is_armed = False
-                time.sleep(_BACKGROUND_SECONDS)
-            if self._link is None and self._pending:
-                self._open_again()
-            with self._lock:
-                self._advance()
-                if not was_armed and not self._pending:
-                    self._background = None
-                    return
-            if not self._pending:
-                pause = _IDLE_SECONDS
-            else:
-                pause = _BACKGROUND_SECONDS if was_armed else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    def look_after(self) -> bool:
+        """Takes answers, and connects again if the connection is lost; returns whether something is in flight."""
+        with self._lock:
+            self._is_watched = False
+            if self._closing.is_set() or self._refusal is not None:
+                return False
+            self._advance()
+            if self._progress is None and self._pending and not self._is_reopening:
+                self._is_reopening = True
+                threading.Thread(target=self._open_again, name="headrace-reconnect", daemon=True).start()
+            self._is_watched = self._pending > 0
+            return self._is_watched
 
     def _open_again(self) -> None:
         pause = _FIRST_RETRY_SECONDS
         while not self._closing.is_set():
             try:
                 self._open()
-                return
+                break
             except (Disconnected, DeadlineExceeded, Closed):
                 self._closing.wait(pause)
                 pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
             except Exception as error:
                 with self._lock:
                     self._refusal = error
-                return
+                    self._settle()
+                break
+        with self._lock:
+            self._is_reopening = False
