@@ -100,6 +100,7 @@ class ActingViews:
         columns = Columns(Signature({**self._tree, **added}), {}, self._final)
         history = History(columns, self._views, self._num_envs)
         self._acted = history.columns - self._known_before
+        self._shows_numbers = not history.columns.isdisjoint(_NUMBERS)
         return history
 
     def see(self, columns: Mapping[str, NDArray[Any]], version: int) -> None:
@@ -110,7 +111,8 @@ class ActingViews:
             version: of the policy that acts.
         """
         self._history.write(columns)
-        self._history.write({"t": self._history.t, "policy_version": version})
+        if self._shows_numbers:
+            self._history.write({"t": self._history.t, "policy_version": version})
         self._has_seen = True
 
     def present(self) -> dict[str, Any]:

@@ -160,8 +160,8 @@ class RecordingStepper:
         if waiting.size:
             writer.mark_idle(waiting)
         if self._remembers and self._actor is not None:
-            restarted = np.union1d(finals, result.reset_steps)
-            self._actor.follow(row, values, version, np.union1d(restarted, waiting))
+            restarted = np.concatenate([finals, result.reset_steps, waiting])
+            self._actor.follow(row, values, version, restarted)
         begun = written = clock()
         if resets.size:
             stepper.reset(next_row, envs=resets)

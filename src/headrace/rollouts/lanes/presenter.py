@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, POLICY_VERSION, agents_of
-from headrace.rollouts.lanes.recent import RecentWindows
 from headrace.rollouts.lanes.rows import LaneRows, Lanes
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
+from headrace.views.arrays.newest import NewestRows
 from headrace.views.arrays.rows import ArrayPlan, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
@@ -65,12 +65,11 @@ class Presenter:
         self._tree = {**tree, **dict.fromkeys(self.asked, NUMBER), **promised_specs(seen_unknown)}
         self._plan({name: view for name, view in views.items() if name not in unknown})
         check_promised(seen_unknown, self._tree)
-        self._acting = self._plan(acting)
-        is_own = all(view.agent is None for view in acting.values())
-        self._recent = RecentWindows(Columns(Signature(self._tree), {}), acting) if is_own else None
+        self.acts_on_others = any(view.agent is not None for view in acting.values())
+        self._acting = None if self.acts_on_others else NewestRows(Columns(Signature(self._tree), {}), acting)
+        self._acting_on_others = self._plan(acting) if self.acts_on_others else None
         self._shown = {name: view for name, view in views.items() if name in shown}
         self._training: tuple[ArrayPlan, ArrayPlan] | None = None
-        self.acts_on_others = any(view.agent is not None for view in acting.values())
         self.shows_others = any(view.agent is not None for view in self._shown.values())
         self._shows_observation_alone = acting == _OBSERVATION_ALONE
         self._observed = Signature({"observation": self._tree["observation"]})
@@ -96,17 +95,15 @@ class Presenter:
             beside: the other agents, if the policy sees views of them.
             observed: columns of the newest observations, where the caller has them.
         """
-        newest = rows.newest[lanes]
-        if self._shows_observation_alone:
-            if observed is None:
-                observed = {name: rows.arrays[name][newest] for name in self._observed.columns}
+        if self._shows_observation_alone and observed is not None:
             return dict(observed) if self._is_bare else self._observed.unflatten(observed)
+        newest = rows.rows_of(lanes)
         begins = rows.begins[lanes]
-        recent = self._recent
-        if recent is not None and (newest - begins).min(initial=recent.look_back) >= recent.look_back:
-            return recent.present(rows.arrays, newest)
+        if self._acting is not None:
+            return self._acting.present(rows.arrays, newest, newest - begins)
+        assert self._acting_on_others is not None
         segments = Segments(newest, begins, newest + 1, newest, np.zeros_like(newest))
-        return self._acting.present(rows.arrays, segments, beside)
+        return self._acting_on_others.present(rows.arrays, segments, beside)
 
     def present(
         self,

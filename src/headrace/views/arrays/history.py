@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec
-from headrace.store.gather import Pool
-from headrace.views.arrays.rows import ArrayPlan, Arrays, Segments
+from headrace.views.arrays.newest import NewestRows
 from headrace.views.causality import look_back
 from headrace.views.columns import Columns
 from headrace.views.view import View
@@ -43,14 +42,18 @@ class History:
     """
 
     def __init__(self, columns: Columns, views: Mapping[str, View], lanes: int) -> None:
-        self._plan = _RingPlan(columns, views, self)
+        # In a ring the rows of a lane are a vector step apart.
+        self._plan = NewestRows(columns, views, stride=lanes)
         self._depth = 1 + look_back(views.values())
-        self._lanes = np.arange(lanes)
+        # The rows of each vector step.
+        self._rows = np.arange(self._depth * lanes).reshape(self._depth, lanes)
         self._step = 0
         self._begins = np.zeros(lanes, np.int64)
         specs = columns.signature.columns
         self._rings = {name: _zeros(self._depth, lanes, specs[name]) for name in self._plan.columns}
-        self._flat = {name: ring.reshape(-1, *ring.shape[2:]) for name, ring in self._rings.items()}
+        self._flat = {
+            name: ring.reshape(self._rows.size, *ring.shape[2:]) for name, ring in self._rings.items()
+        }
 
     @property
     def columns(self) -> frozenset[str]:
@@ -100,26 +103,7 @@ class History:
 
     def present(self) -> dict[str, Any]:
         """Presents the views of the newest row of each lane, `[n, ...]` or `[n, W, ...]`, in arrays of their own."""
-        newest = np.full(len(self._lanes), self._step)
-        return self._plan.present(
-            self._flat, Segments(newest, self._begins, newest + 1, newest, np.zeros_like(newest))
-        )
-
-    def places(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the rows of the rings that hold these steps, `[n]` or `[n, W]`."""
-        lanes = self._lanes.reshape(-1, *[1] * (steps.ndim - 1))
-        return steps % self._depth * len(self._lanes) + lanes
-
-
-class _RingPlan(ArrayPlan):
-    """Plan for views of the newest rows of a history."""
-
-    def __init__(self, columns: Columns, views: Mapping[str, View], history: History) -> None:
-        super().__init__(columns, views)
-        self._history = history
-
-    def _copy(self, arrays: Arrays, sets: Sequence[NDArray[np.int64]], pool: Pool) -> list[NDArray[Any]]:
-        return super()._copy(arrays, [self._history.places(rows) for rows in sets], pool)
+        return self._plan.present(self._flat, self._rows[self._step % self._depth], self.t)
 
 
 def _zeros(depth: int, lanes: int, spec: ArraySpec) -> NDArray[Any]:
