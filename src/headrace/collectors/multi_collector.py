@@ -41,7 +41,10 @@ class MultiCollector(CollectorBase):
     of the learner. A batch is then one rollout `[n, T, ...]`, the one that has waited longest; `batch.worker_idx` tells
     whose.
 
-    Workers write rollouts into shared memory, and each batch is copied out once: the arrays are the learner's own. With
+    Workers write rollouts into shared memory. A synchronous batch is copied out once. A batch with `sync=False` shows
+    large columns, such as frames, where the worker wrote them: that memory is used again when the last array over it is
+    garbage. A learner that keeps many such batches gets copies instead. In either case the arrays are the learner's own:
+    they may be written to, never change by themselves, and outlive the collector. With
     `replay_buffer` the workers write their rows into leased pages of the replay's store: freely after `start()`, or
     while the collector is iterated. Nothing is pickled per step or per batch. Weights are published in memory that all
     workers share; a worker looks at one number per step.

@@ -167,7 +167,9 @@ class Store(PagePool):
         with self.lock:
             for page in pages:
                 self.pins.pin_page(page, 1)
-        return held_array(array, partial(self.drop, tuple(pages)))
+        held = held_array(array, partial(self.drop, tuple(pages)))
+        held.flags.writeable = False
+        return held
 
     def block(self, page: int, column: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Returns a zero-copy view of vector steps `start:stop` of a page: `dtype[T, N, ...]`, read-only.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,25 +24,40 @@ class BatchArrays:
         observed: names of the columns that an observation has.
         lanes, steps: N and T.
         pool: gives the memory of large columns.
+        in_place: columns `[N, T, ...]` that are shown where they are stored, steps first in memory.
 
     Attributes:
+        in_place: see above.
         columns: `[N, T, ...]` of each column.
-        following: `[N, T, ...]` of each observed column, the observations after each step.
+        following: `[N, T, ...]` of each observed column, the observations after each step; in the order in memory of
+            the column.
         versions: int64[N, T], of the policy that acted.
         starts, masked: bool[T, N], where an episode begins, and where no transition was taken.
     """
 
     def __init__(
-        self, signature: Signature, observed: Iterable[str], lanes: int, steps: int, pool: Pool
+        self,
+        signature: Signature,
+        observed: Iterable[str],
+        lanes: int,
+        steps: int,
+        pool: Pool,
+        in_place: Mapping[str, NDArray[Any]],
     ) -> None:
         self.signature = signature
         self.observed = frozenset(observed).intersection(signature.columns)
+        self.in_place = in_place
+        specs = signature.columns
         self.columns = {
             name: pool.empty((lanes, steps, *spec.shape), spec.dtype)
-            for name, spec in signature.columns.items()
-        }
+            for name, spec in specs.items()
+            if name not in in_place
+        } | dict(in_place)
         self.following = {
-            name: pool.empty(self.columns[name].shape, self.columns[name].dtype) for name in self.observed
+            name: pool.empty((steps, lanes, *specs[name].shape), specs[name].dtype).swapaxes(0, 1)
+            if name in in_place
+            else pool.empty(self.columns[name].shape, specs[name].dtype)
+            for name in self.observed
         }
         self.versions = np.zeros((lanes, steps), np.int64)
         self.starts = np.zeros((steps, lanes), np.bool_)
@@ -88,18 +104,25 @@ class BatchMaker:
         shown = {name: view for name, view in self._views.views.items() if name in columns}
         return Batch(dict(columns), self._worker_idx, shown)
 
-    def begin(self, signature: Signature, observed: Iterable[str], steps: int) -> BatchArrays:
+    def begin(
+        self,
+        signature: Signature,
+        observed: Iterable[str],
+        steps: int,
+        in_place: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> BatchArrays:
         """Returns the arrays of the next batch, with T = `steps`.
 
         Args:
             signature: of a step; it may have more columns than that of the last batch.
             observed: names of the columns that an observation has.
             steps: T.
+            in_place: see `BatchArrays`.
 
         Raises:
             SpecError, TypeError, ValueError: a view that cannot be shown.
         """
-        arrays = BatchArrays(signature, observed, self._lanes, steps, self._pool)
+        arrays = BatchArrays(signature, observed, self._lanes, steps, self._pool, in_place)
         if signature != self._signature:
             self._views.use(signature, arrays.observed)
             self._signature = signature

@@ -1,5 +1,7 @@
 """From committed steps to batches `[n, T, ...]`."""
 
+# Rules: collectors CB4, CB8
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.collectors.batches.batch_maker import BatchArrays
 from headrace.collectors.batches.copy_threads import ONE_THREAD, CopyThreads
+from headrace.collectors.batches.lent_pages import LentPages
 from headrace.leases.grantor import Segment
 from headrace.spec import Signature
 from headrace.store.layout import EMPTY, FINAL, LINKED, NEXT, STEP_MASK
@@ -17,16 +20,20 @@ from headrace.store.store import Store
 
 
 class BlockReader:
-    """Copies committed steps into batches. Their pages are held until then.
+    """Copies committed steps into batches, or shows them in place. Their pages are held until then.
 
     Args:
         store: has the rows.
         lanes: n.
         observed: names of the columns that an observation has.
+        lender: lends pages to batches; None: all is copied.
     """
 
-    def __init__(self, store: Store, lanes: int, observed: Iterable[str]) -> None:
+    def __init__(
+        self, store: Store, lanes: int, observed: Iterable[str], lender: LentPages | None = None
+    ) -> None:
         self._store = store
+        self._lender = lender
         self._lanes = lanes
         self.observed = frozenset(observed).intersection(store.columns)
         self._segments: list[Segment] = []
@@ -46,6 +53,10 @@ class BlockReader:
         self._store.pins.pin_page(segment.page, 1)
         self._segments.append(segment)
 
+    def in_place(self) -> dict[str, NDArray[Any]]:
+        """Returns columns `[n, T, ...]` of the steps added since the last call of `copy_into` that need no copy."""
+        return {} if self._lender is None else self._lender.lend(self._segments, self._lanes)
+
     def forget(self) -> None:
         """Forgets the steps that were added."""
         with self._store.lock:
@@ -55,7 +66,8 @@ class BlockReader:
     def copy_into(self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD) -> None:
         """Copies the steps added since the last call into the lanes of a batch from `first` on, and forgets them.
 
-        Fewer steps than the batch has leave the later ones masked.
+        Columns that the batch shows in place are not copied, but the observations after their steps are. Fewer steps
+        than the batch has leave the later ones masked.
 
         Args:
             arrays: of the batch.
@@ -71,12 +83,17 @@ class BlockReader:
                 finals = self._finals(segments, words)
                 reader = store.begin_reading()
             steps = len(words)
+            nbytes = sum(column.nbytes for column in arrays.in_place.values())
             try:
                 threads.share(
                     self._lanes,
-                    store.signature.nbytes * steps * self._lanes,
+                    store.signature.nbytes * steps * self._lanes - nbytes,
                     lambda begin, end: self._copy(arrays, first, slice(begin, end), segments, last),
                 )
+                if arrays.in_place:
+                    threads.share(
+                        steps, nbytes, lambda begin, end: self._copy_following(arrays, begin, end, last)
+                    )
                 for name, column in arrays.following.items():
                     column[lanes][lane, time] = store.columns[name][finals]
                 store.check_rows_were_ours()
@@ -128,6 +145,8 @@ class BlockReader:
         """
         lanes = slice(first + part.start, first + part.stop)
         for name, column in arrays.columns.items():
+            if name in arrays.in_place:
+                continue
             source, at = self._store.columns[name], 0
             for segment in segments:
                 rows = self._rows(source, segment)[:, part]
@@ -137,3 +156,13 @@ class BlockReader:
                 following = arrays.following[name]
                 following[lanes, : at - 1] = column[lanes, 1:at]
                 following[lanes, at - 1] = source[last + part.start : last + part.stop]
+
+    def _copy_following(self, arrays: BatchArrays, begin: int, end: int, last: int) -> None:
+        """Copies the observations after the steps `begin:end`, for the columns that are shown in place."""
+        steps = len(arrays.starts)
+        inner = min(end, steps - 1)
+        for name in arrays.observed.intersection(arrays.in_place):
+            column, following = (each[name].swapaxes(0, 1) for each in (arrays.columns, arrays.following))
+            following[begin:inner] = column[begin + 1 : inner + 1]
+            if end == steps:
+                following[inner] = self._store.columns[name][last : last + self._lanes]

@@ -8,9 +8,9 @@ from headrace.spec import Signature
 from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 
-# A page holds a rollout. Two are leased for rows and three for final rows; the others are those of rollouts before,
-# until these are copied out.
-_PAGES = 16
+# A page holds a rollout. Two are leased for rows and three for final rows. The others are those of rollouts before,
+# until they are copied out or the batches that show them are garbage, and those of the final rows of these.
+_PAGES = 24
 
 
 def rollout_store(

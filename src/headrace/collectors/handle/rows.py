@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from headrace.collectors.batches.block_reader import BlockReader
+from headrace.collectors.batches.lent_pages import LentPages
 from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.messages import Ready, RowsAt
 from headrace.errors import Closed
@@ -90,7 +91,8 @@ class WorkerRows:
         num_envs = self._ready.num_envs
         self._writer += 1
         self._store = destination.store
-        reader = BlockReader(self._store, num_envs, self._ready.observed)
+        lender = LentPages(self._store) if self._items is None else None
+        reader = BlockReader(self._store, num_envs, self._ready.observed, lender)
         self._connection = LeaseConnection(self._store, self._send)
         self._grantor = LeaseGrantor(
             destination,

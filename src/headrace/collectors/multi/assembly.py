@@ -38,8 +38,9 @@ class Finished(NamedTuple):
 class Assembly:
     """Makes batches of the rollouts that workers complete. One thread adds rollouts.
 
-    Each rollout is copied once, when it is complete, into its place in the arrays of a batch. A synchronous batch has
-    the rollouts of all workers, worker by worker; shorter ones have masked rows at their end.
+    A synchronous batch has the rollouts of all workers, worker by worker; shorter ones have masked rows at their end.
+    Each rollout is copied once, when it is complete, into its place in the arrays of the batch. Other batches show the
+    wide columns of their rollout where the worker wrote them, and copy the others.
 
     Args:
         is_synchronous: whether a batch has a rollout of every worker; else each rollout is a batch.
@@ -92,7 +93,7 @@ class Assembly:
         """
         if not self._is_synchronous:
             maker = self.makers[worker_idx]
-            arrays = maker.begin(rollout.signature, rollout.observed, rollout.steps)
+            arrays = maker.begin(rollout.signature, rollout.observed, rollout.steps, rollout.in_place())
             rollout.copy_into(arrays, 0, self._threads)
             return Finished(maker.finish(arrays), {worker_idx: counts})
         (maker,) = self.makers

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -261,6 +262,22 @@ class Arena:
         self.close()
         self.moved = self._copied = 0
         self.is_on_disk = False
+
+    def detach(self, array: NDArray[Any]) -> None:
+        """Copies the bytes of an array, which lies in shared memory, into memory of this process at the same address.
+
+        Later writes of other processes are not seen here, and writes of this process are not seen there.
+        """
+        begin = (
+            array.__array_interface__["data"][0]
+            - self.array(0, (1,), np.uint8).__array_interface__["data"][0]
+        )
+        stop = min(self.nbytes, -(-(begin + array.nbytes) // ALIGNMENT) * ALIGNMENT)
+        begin = begin // ALIGNMENT * ALIGNMENT
+        memory = self.array(begin, (stop - begin,), np.uint8)
+        content = memory.copy()
+        self._map_over(-1, begin, stop, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory[...] = content
 
     def _map_over(self, descriptor: int, begin: int, stop: int, kind: int) -> None:
         map_over(self._mapping, descriptor, begin, stop, kind)

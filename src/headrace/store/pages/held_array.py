@@ -19,9 +19,7 @@ class _Hold:
 
 
 def held_array(array: NDArray[Any], drop: Callable[[], object]) -> NDArray[Any]:
-    """Returns a read-only array over the same memory; `drop` is called when the last array over it is garbage."""
+    """Returns an array over the same memory; `drop` is called when the last array over it is garbage."""
     hold = _Hold(array)
-    view = np.asarray(hold)
-    view.flags.writeable = False
     weakref.finalize(hold, drop)
-    return view
+    return np.asarray(hold)

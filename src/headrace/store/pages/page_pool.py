@@ -191,6 +191,11 @@ class PagePool:
             "are still copying. Wait for these threads, or give the store a larger capacity"
         )
 
+    def free_pages(self) -> int:
+        """Returns the number of pages that the store can take now, whatever its capacity. The lock must be held."""
+        self.reclaim()
+        return len(self._free) + self._num_waiting + self.num_pages - self._never_used
+
     def _full_message(self) -> str:
         rows = self._rows_held()
         return (
