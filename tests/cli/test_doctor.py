@@ -266,11 +266,26 @@ def test_modes_of_autoreset(mode, declared, text):
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
-def test_a_pool_that_is_refused():
-    finding = found(lambda: envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, batch_size=2))[
-        "spaces"
-    ]
-    assert_text(finding, "expected batch_size to be num_envs")
+def test_a_pool_of_which_some_are_ready():
+    def make():
+        return envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, batch_size=2)
+
+    findings = found(make, steps=100)
+    assert {finding.level for finding in findings.values()} <= {"ok", "note"}
+    assert re.search("2 of 4: .*by env_id", findings["batch_size"].text)
+    assert re.search("declared next_step, and does it", findings["autoreset"].text)
+
+
+def test_a_pool_of_which_some_are_ready_and_that_does_not_reset():
+    class StepsOn(CounterEnvPool):
+        def _send(self, action):
+            self._is_over = [False] * len(self.counters)
+            for counter in self.counters:
+                counter._over = False
+            super()._send(action)
+
+    findings = found(lambda: StepsOn([3, 4, 5], batch_size=2), steps=30)
+    assert findings["autoreset"].level == "error"
 
 
 def test_an_undeclared_reset_in_the_step_after():

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from headrace.envs import make_stepper
+from headrace.envs.envpool_async import AsyncEnvPoolStepper
 from headrace.spec import ArraySpec
 from headrace.testing import EnvContract
 from headrace.testing.agents import CounterAgents
 from headrace.testing.dm_envs import DmCounterEnv
 from headrace.testing.envpools import CounterEnvPool
 from headrace.testing.envs import CounterEnv, counter_env_fns, counter_vector_env, in_turn
+from tests.envs.lock_step import LockStep
 
 
 class TestSingle(EnvContract):
@@ -74,6 +76,19 @@ class TestEnvPool(EnvContract):
 
     def times_closed(self, stepper):
         return [env.times_closed for env in stepper.environments]
+
+
+class TestAsyncEnvPool(TestEnvPool):
+    """Results come one at a time, the newest first."""
+
+    def make(self, lengths, *, ending="terminated", info_columns=None):
+        pool = CounterEnvPool(lengths, ending=ending, batch_size=1, order=lambda ids, size: ids[::-1][:size])
+        return LockStep(AsyncEnvPoolStepper(pool, info_columns=info_columns))
+
+    def make_wrong(self):
+        env = CounterEnvPool([3])
+        env._gym_observation_space = CounterEnv(3, layout="image").observation_space
+        return LockStep(AsyncEnvPoolStepper(env))
 
 
 class TestParallel(EnvContract):

@@ -83,7 +83,6 @@ def test_what_is_recognised():
     ("pool", "message"),
     [
         (lambda: envpool.make("CartPole-v1", env_type="dm", num_envs=2), 'env_type="gymnasium"'),
-        (lambda: make(batch_size=2), "expected batch_size to be num_envs, 4, got 2"),
     ],
 )
 def test_pools_that_are_refused(pool, message):

@@ -1,4 +1,4 @@
-"""Environments: one adapter a file to one small protocol, `VectorStepper`.
+"""Environments: one adapter a file to a small protocol, `VectorStepper` or `AsyncStepper`.
 
 gymnasium is loaded when the first environment is built, not by importing this package.
 """
@@ -10,6 +10,7 @@ from headrace.envs.make import environment_factory as environment_factory
 from headrace.envs.make import make_stepper as make_stepper
 from headrace.envs.make import worker_factories as worker_factories
 from headrace.envs.protocol import NO_ENVS as NO_ENVS
+from headrace.envs.protocol import AsyncStepper as AsyncStepper
 from headrace.envs.protocol import StepResult as StepResult
 from headrace.envs.protocol import VectorStepper as VectorStepper
 from headrace.envs.recognition import AdaptedEnv as AdaptedEnv

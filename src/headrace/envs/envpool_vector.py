@@ -28,8 +28,7 @@ class EnvPoolStepper(VectorEnvStepper):
         autoreset, info_columns: see `VectorEnvStepper`.
 
     Raises:
-        ValueError: a pool of another type, with several players in an environment, or one that gives the results of
-            some environments at a time (`batch_size`).
+        ValueError: a pool of another type, or with several players in an environment.
 
     >>> import envpool
     >>> from headrace.envs.columns import new_columns
@@ -57,12 +56,7 @@ class EnvPoolStepper(VectorEnvStepper):
     def _call_reset(self, envs: Indices | None, seeds: Sequence[int] | None) -> Any:
         if seeds is not None and not self._has_warned:
             self._has_warned = True
-            warnings.warn(
-                "seed: EnvPool takes its seeds when it is made: envpool.make(..., seed=...). Random actions are seeded "
-                "all the same",
-                UserWarning,
-                stacklevel=2,
-            )
+            warn_of_seeds(stacklevel=3)
         if envs is None:
             return self._env.reset()
         # EnvPool returns the rows of these environments alone.
@@ -79,8 +73,18 @@ class EnvPoolStepper(VectorEnvStepper):
         return spread
 
 
+def warn_of_seeds(*, stacklevel: int) -> None:
+    """Warns that seeds of a reset do not reach the environments of a pool."""
+    warnings.warn(
+        "seed: EnvPool takes its seeds when it is made: envpool.make(..., seed=...). Random actions are seeded all the "
+        "same",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
 def check_envpool(env: Any) -> None:
-    """Raises ValueError if a pool cannot be stepped as a vector environment; see `EnvPoolStepper`."""
+    """Raises ValueError if a pool has no gymnasium interface, or several players; see `EnvPoolStepper`."""
     config = env.config
     if not hasattr(env, "single_observation_space"):
         raise ValueError(
@@ -89,9 +93,4 @@ def check_envpool(env: Any) -> None:
     if config.get("max_num_players", 1) > 1:
         raise ValueError(
             f"EnvPool: expected one player in each environment, got max_num_players={config['max_num_players']}"
-        )
-    if env.is_async:
-        raise ValueError(
-            f"EnvPool: expected batch_size to be num_envs, {config['num_envs']}, got {config['batch_size']}: a "
-            "batch has a row of each environment at each step"
         )

@@ -1,4 +1,4 @@
-"""Makes a `VectorStepper` from a user's `create_env_fn`."""
+"""Makes a `VectorStepper` or `AsyncStepper` from a user's `create_env_fn`."""
 
 # Rules: collectors CE1, CE2
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from headrace.envs.protocol import VectorStepper
+from headrace.envs.protocol import AsyncStepper, VectorStepper
 from headrace.envs.recognition import (
     AdaptedEnv,
     is_dm_environment,
@@ -31,8 +31,10 @@ def make_stepper(
     num_envs: int = 1,
     info_columns: Mapping[str, ArraySpec] | None = None,
     device: str | None = None,
-) -> VectorStepper:
+) -> VectorStepper | AsyncStepper:
     """Builds the environments in this process and makes their stepper.
+
+    An EnvPool whose `batch_size` is below its number of environments is the only `AsyncStepper`.
 
     Args:
         create_env_fn: a callable that returns an environment, called exactly once per environment; a ready environment
@@ -138,7 +140,7 @@ def check_num_envs(num_envs: int) -> None:
 
 def _stepper(
     envs: Sequence[Any], num_envs: int, info_columns: Mapping[str, ArraySpec] | None
-) -> VectorStepper:
+) -> VectorStepper | AsyncStepper:
     if is_vector_environment(envs[0]):
         return _vector_stepper(envs[0], num_envs, info_columns)
     envs = [env.env if isinstance(env, AdaptedEnv) else env for env in envs]
@@ -151,7 +153,9 @@ def _stepper(
     return SingleEnvStepper([_single(env) for env in envs], info_columns)
 
 
-def _vector_stepper(env: Any, num_envs: int, info_columns: Mapping[str, ArraySpec] | None) -> VectorStepper:
+def _vector_stepper(
+    env: Any, num_envs: int, info_columns: Mapping[str, ArraySpec] | None
+) -> VectorStepper | AsyncStepper:
     autoreset = None
     if isinstance(env, AdaptedEnv):
         env, autoreset = env.env, env.autoreset
@@ -160,6 +164,10 @@ def _vector_stepper(env: Any, num_envs: int, info_columns: Mapping[str, ArraySpe
 
         check_envpool(env)
         _check_own_number(env, num_envs)
+        if env.is_async:
+            from headrace.envs.envpool_async import AsyncEnvPoolStepper
+
+            return AsyncEnvPoolStepper(env, autoreset, info_columns)
         return EnvPoolStepper(env, autoreset, info_columns)
     _check_own_number(env, num_envs)
     from headrace.envs.gymnasium_vector import VectorEnvStepper

@@ -1,4 +1,6 @@
-"""`VectorStepper`: the interface of n environments stepped together by a collecting loop.
+"""The interfaces of n environments that a collecting loop steps: all at once, or those that are ready.
+
+`VectorStepper` steps all environments together; `AsyncStepper` gives the results of some while the others still step.
 
 Observations are written into the caller's arrays, columns `[n, ...]` such as the next row of a store, so they are
 copied only once. The loop around a stepper is:
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +71,8 @@ class StepResult:
         return cls(np.zeros(num_envs, np.float32), flags[0], flags[1], NO_ENVS, {}, NO_ENVS)
 
 
-@runtime_checkable
-class VectorStepper(Protocol):
-    """n environments, stepped as one.
+class Environments(Protocol):
+    """n environments and the spaces of one of them.
 
     Attributes:
         num_envs: n.
@@ -95,32 +96,6 @@ class VectorStepper(Protocol):
     resets_by_mask: bool
     lanes_may_wait: bool
     environments: tuple[Any, ...]
-
-    def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
-        """Begins a new episode in `envs` (None: in all) and writes their first observations into their rows of `out`.
-
-        Args:
-            out: columns `[n, ...]` of `observation_signature`; rows of others are left alone.
-            envs: indices.
-            seeds: n seeds; only those of `envs` are used. None: each environment's own generator goes on.
-        """
-        ...
-
-    def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
-        """Takes one transition in each environment and writes the observations that followed into `out`.
-
-        Args:
-            actions: columns `[n, ...]` of `action_signature`, of its dtypes. An environment may keep or change what it
-                is given: give the policy's arrays, not stored rows.
-            out: columns `[n, ...]` of `observation_signature`.
-            active: indices of the environments that take part, ascending. None: all. The others take no transition
-                and their rows of `out` are left alone.
-
-        Raises:
-            SpecError: on the first step, what does not fit the spaces.
-            ValueError: `active` with an environment that resets itself.
-        """
-        ...
 
     def get_attr(self, name: str) -> Any:
         """Returns the attribute of the first environment, searched through its wrappers.
@@ -148,4 +123,92 @@ class VectorStepper(Protocol):
 
     def close(self) -> None:
         """Closes the environments. More calls do nothing."""
+        ...
+
+
+@runtime_checkable
+class VectorStepper(Environments, Protocol):
+    """n environments, stepped as one."""
+
+    def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
+        """Begins a new episode in `envs` (None: in all) and writes their first observations into their rows of `out`.
+
+        Args:
+            out: columns `[n, ...]` of `observation_signature`; rows of others are left alone.
+            envs: indices.
+            seeds: n seeds; only those of `envs` are used. None: each environment's own generator goes on.
+        """
+        ...
+
+    def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
+        """Takes one transition in each environment and writes the observations that followed into `out`.
+
+        Args:
+            actions: columns `[n, ...]` of `action_signature`, of its dtypes. An environment may keep or change what it
+                is given: give the policy's arrays, not stored rows.
+            out: columns `[n, ...]` of `observation_signature`.
+            active: indices of the environments that take part, ascending. None: all. The others take no transition
+                and their rows of `out` are left alone.
+
+        Raises:
+            SpecError: on the first step, what does not fit the spaces.
+            ValueError: `active` with an environment that resets itself.
+        """
+        ...
+
+
+class Results(NamedTuple):
+    """Results of environments that are stepped asynchronously; the arrays are the caller's own.
+
+    Attributes:
+        envs: int64[k], whose results these are, in the order in which they came.
+        observations: columns `[k, ...]` of `observation_signature`.
+        reward: float32[k].
+        terminated, truncated: bool[k].
+    """
+
+    envs: Indices
+    observations: Columns
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+@runtime_checkable
+class AsyncStepper(Environments, Protocol):
+    """n environments, of which those that are ready are given actions while the others still step.
+
+    An environment is sent an action or a reset only when its last result was received. After the end of an episode the
+    next step is the reset (NEXT_STEP): its action is ignored.
+
+    Attributes:
+        batch_size: k, the number of results of one call of `receive`.
+    """
+
+    batch_size: int
+
+    def send_reset(self, envs: Indices, seeds: Sequence[int] | None = None) -> None:
+        """Begins a new episode in these environments; their first observations are results.
+
+        Args:
+            envs: indices.
+            seeds: n seeds; only those of `envs` are used.
+        """
+        ...
+
+    def send(self, envs: Indices, actions: Columns) -> None:
+        """Begins a step of these environments.
+
+        Args:
+            envs: int64[m], indices, each once.
+            actions: columns `[m, ...]` of `action_signature`.
+        """
+        ...
+
+    def receive(self) -> Results:
+        """Waits for the results of k environments. At least k must have been sent an action or a reset.
+
+        Raises:
+            SpecError: on the first calls, what does not fit the spaces.
+        """
         ...

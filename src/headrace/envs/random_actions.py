@@ -130,21 +130,36 @@ class RandomActions:
         for name, draw in self._draws.items():
             self._buffers[name][:, i] = draw(self._generators[i], self._block)
 
+    def draw_for(self, envs: Indices) -> dict[str, NDArray[Any]]:
+        """Returns the next action of each of these environments, as columns `[m, ...]`.
+
+        Args:
+            envs: int64[m], each once.
+        """
+        cursors = self._own_cursors()
+        places = cursors[envs]
+        cursors[envs] = places + 1
+        return {name: buffer[places, envs] for name, buffer in self._buffers.items()}
+
     def _draw_each(self, active: Indices | None) -> dict[str, NDArray[Any]]:
+        cursors = self._own_cursors()
+        envs = np.arange(self._num_envs)
+        actions = {name: buffer[cursors, envs] for name, buffer in self._buffers.items()}
+        cursors[envs if active is None else active] += 1
+        return actions
+
+    def _own_cursors(self) -> NDArray[np.intp]:
+        """Returns the cursors of the environments, each of which has an action in the buffers."""
         if self._cursors is None:
             if self._cursor == self._block:
                 self._refill()
             # From here on buffers are refilled in place, and views of the present ones were handed out.
             self._buffers = {name: buffer.copy() for name, buffer in self._buffers.items()}
             self._cursors = np.full(self._num_envs, self._cursor, np.intp)
-        cursors = self._cursors
-        for i in np.flatnonzero(cursors == self._block).tolist():
+        for i in np.flatnonzero(self._cursors == self._block).tolist():
             self._refill_env(i)
-            cursors[i] = 0
-        envs = np.arange(self._num_envs)
-        actions = {name: buffer[cursors, envs] for name, buffer in self._buffers.items()}
-        cursors[envs if active is None else active] += 1
-        return actions
+            self._cursors[i] = 0
+        return self._cursors
 
 
 def _leaf_spaces(space: Any, path: str) -> list[tuple[str, Any]]:

@@ -71,9 +71,12 @@ class PolicyStates:
             for name in (f"state_in_{i}", f"state_out_{i}")
         }
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Returns copies of the present states, as columns `[n, ...]`."""
-        return {f"state_in_{i}": state.copy() for i, state in enumerate(self._present)}
+    def columns(self, rows: NDArray[np.integer[Any]] | None = None) -> dict[str, NDArray[Any]]:
+        """Returns copies of the present states of rows (None: of all), as columns `[m, ...]`."""
+        return {
+            f"state_in_{i}": state.copy() if rows is None else state[rows]
+            for i, state in enumerate(self._present)
+        }
 
     def follow(self, columns: Mapping[str, NDArray[Any]], restarted: NDArray[np.integer[Any]]) -> None:
         """Keeps the states after a step.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from envpool.python.envpool import EnvPoolMixin
@@ -14,17 +14,31 @@ from numpy.typing import NDArray
 
 from headrace.testing.envs import CounterEnv, Ending
 
+Order: TypeAlias = Callable[[list[int], int], list[int]]
+
+
+def _oldest_first(ids: list[int], size: int) -> list[int]:
+    return ids[:size]
+
+
 _ACTION_KEYS = ("env_id", "players.env_id", "action")
 
 
 class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
     GymnasiumEnvPoolMixin, EnvPoolMixin, VectorEnv
 ):
-    """An EnvPool of counters, stepped all at once. Like EnvPool it takes a step for a reset (NEXT_STEP).
+    """An EnvPool of counters. Like EnvPool it takes a step for a reset (NEXT_STEP).
 
     Args:
         episode_lengths: of each environment.
         ending: see `CounterEnv`.
+        batch_size: the number of environments whose results come at a time; None: all.
+        order: of the ids whose results are there and `batch_size`, chooses the results that come next, in their order.
+            By default those that have waited longest.
+
+    Raises:
+        RuntimeError: at a message to an environment whose last result was not received; where EnvPool would wait for
+            ever.
 
     Attributes:
         counters: the environments.
@@ -39,15 +53,23 @@ class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
     [[0, 1, 0], [1, 0, 2]]
     """
 
-    def __init__(self, episode_lengths: Sequence[int], *, ending: Ending = "terminated") -> None:
+    def __init__(
+        self,
+        episode_lengths: Sequence[int],
+        *,
+        ending: Ending = "terminated",
+        batch_size: int | None = None,
+        order: Order = _oldest_first,
+    ) -> None:
         self.counters = [
             CounterEnv(length, copy=copy, ending=ending) for copy, length in enumerate(episode_lengths)
         ]
         self._gym_observation_space = self.counters[0].observation_space
         self._gym_action_space = self.counters[0].action_space
+        self._batch_size = batch_size or len(self.counters)
         config = {
             "num_envs": len(self.counters),
-            "batch_size": len(self.counters),
+            "batch_size": self._batch_size,
             "max_num_players": 1,
             "gym_reset_return_info": True,
         }
@@ -62,13 +84,19 @@ class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
         self.spec: Any = self._spec
         self._is_over = [False] * len(self.counters)
         self._state_keys = ("env_id", "obs", "reward", "terminated", "truncated", "elapsed_step")
-        self._results: list[tuple[Any, ...]] = []
+        self._order = order
+        self._results: dict[int, tuple[Any, ...]] = {}
         self.times_closed = 0
 
     def _reset(self, env_ids: NDArray[np.int32]) -> None:
         for i in env_ids.tolist():
             self._is_over[i] = False
-            self._results.append((i, self.counters[i].reset()[0], 0.0, False, False, 0))
+            self._add(i, self.counters[i].reset()[0], 0.0, False, False, 0)
+
+    def _add(self, *result: Any) -> None:
+        if result[0] in self._results:
+            raise RuntimeError(f"environment {result[0]}: a message before its last result was received")
+        self._results[result[0]] = result
 
     def _send(self, action: Sequence[NDArray[Any]]) -> None:
         for i, each in zip(action[0].tolist(), action[2], strict=True):
@@ -78,10 +106,19 @@ class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
             observation, reward, terminated, truncated, _ = self.counters[i].step(each)
             self._is_over[i] = terminated or truncated
             count = self.counters[i].step_count
-            self._results.append((i, observation, reward, terminated, truncated, count))
+            self._add(i, observation, reward, terminated, truncated, count)
 
     def _recv(self) -> list[NDArray[Any]]:
-        results, self._results = sorted(self._results, key=lambda result: int(result[0])), []
+        size = self._batch_size
+        if size < len(self.counters):
+            if len(self._results) < size:
+                raise RuntimeError(
+                    f"recv would wait for ever: {len(self._results)} of {size} environments step"
+                )
+            chosen = self._order(list(self._results), size)
+        else:
+            chosen = sorted(self._results)
+        results = [self._results.pop(i) for i in chosen]
         columns = [np.array(column) for column in zip(*results, strict=True)]
         return [columns[0].astype(np.int32), columns[1], columns[2].astype(np.float32), *columns[3:]]
 

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.cli.doctor.report import Report
 from headrace.cli.doctor.single import Stopped
 from headrace.cli.doctor.watch import Watch
-from headrace.envs import make_stepper, new_columns
+from headrace.envs import VectorStepper, make_stepper, new_columns
 from headrace.envs.agents import Returned, reset_agents, step_agents
 from headrace.envs.random_actions import RandomActions
 from headrace.envs.recognition import AdaptedEnv
@@ -48,11 +48,12 @@ class AgentsExamination:
         """
         report = self._report
         try:
-            self._stepper = make_stepper(self._env)
+            stepper = make_stepper(self._env)
+            assert isinstance(stepper, VectorStepper)
+            self._stepper = stepper
         except (SpecError, ValueError) as error:
             report.error("agents", f"{error}", _LANES)
             raise Stopped from error
-        stepper = self._stepper
         report.ok("agents", f"{stepper.num_envs} agents, all with the same spaces")
         report.ok("spaces", f"observation {stepper.observation_space}; action {stepper.action_space}")
         first = self._walk([self._seed] * stepper.num_envs)

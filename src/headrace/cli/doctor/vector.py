@@ -14,6 +14,7 @@ from headrace.cli.doctor.watch import Watch
 from headrace.ends import Autoreset
 from headrace.envs import VectorStepper, make_stepper, new_columns
 from headrace.envs.old_gym import reset_values, step_values
+from headrace.envs.protocol import AsyncStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.envs.recognition import AdaptedEnv
 from headrace.errors import SpecError
@@ -50,23 +51,23 @@ class VectorExamination:
         """
         report = self._report
         try:
-            self._stepper = make_stepper(self._given)
+            stepper = make_stepper(self._given)
         except (SpecError, ValueError) as error:
             if "autoreset" in str(error):
                 report.error("autoreset", f"{error}", _DECLARE)
             else:
                 report.error("spaces", f"{error}", "Make the environment as the message says.")
             raise Stopped from error
-        env, stepper = self._env, self._stepper
-        leading = (stepper.num_envs,)
-        self._watch = Watch(report, stepper.observation_space, stepper.action_space, leading)
+        self._mode = stepper.autoreset
+        rows = stepper.batch_size if isinstance(stepper, AsyncStepper) else stepper.num_envs
+        self._watch = Watch(report, stepper.observation_space, stepper.action_space, (rows,))
         self._actions = RandomActions(stepper.action_space, stepper.num_envs, range(stepper.num_envs))
         report.ok("spaces", f"{stepper.num_envs} times observation {stepper.observation_space}")
         try:
-            observation, info = reset_values(env.reset())
-            self._watch.observation(observation, "reset")
-            self._watch.info(info, "reset")
-            self._walk(np.zeros(stepper.num_envs, np.bool_))
+            if isinstance(stepper, AsyncStepper):
+                self._walk_by_id(stepper)
+            else:
+                self._walk(np.zeros(stepper.num_envs, np.bool_))
         except Stopped:
             raise
         except Exception as error:
@@ -74,29 +75,62 @@ class VectorExamination:
                 "step", f"{type(error).__name__}: {error}", "Look at the traceback of the environment."
             )
             raise Stopped from error
-        self._check_mode(stepper)
-        self._check_collecting(stepper)
+        self._check_mode()
+        if isinstance(stepper, AsyncStepper):
+            self._check_receiving(stepper)
+        else:
+            self._check_collecting(stepper)
         self._watch.finish()
 
     def _walk(self, ended: NDArray[np.bool_]) -> None:
         """Takes random steps as a user of the declared mode would, and notes what each end does."""
+        observation, info = reset_values(self._env.reset())
+        self._watch.observation(observation, "reset")
+        self._watch.info(info, "reset")
         for step in range(self._steps):
             place = f"step {step}"
             actions = self._watch.columns.action_tree(self._actions.draw())
             begin = time.perf_counter()
             returned = self._env.step(actions)
             self._seconds.append(time.perf_counter() - begin)
-            observation, reward, terminated, truncated, info = step_values(returned)
-            self._watch.observation(observation, place)
-            self._watch.outcome(reward, terminated, truncated, place)
-            if "outcome" in self._report:
-                raise Stopped
-            flags = np.asarray(terminated) | np.asarray(truncated)
-            self._note(ended, np.asarray(reward), flags, info)
-            ended = flags.copy()
-            if ended.any() and self._stepper.autoreset is Autoreset.DISABLED:
+            ended = self._look(*step_values(returned), ended, place)
+            if ended.any() and self._mode is Autoreset.DISABLED:
                 self._env.reset(options={"reset_mask": ended.copy()})
                 ended[:] = False
+
+    def _walk_by_id(self, stepper: AsyncStepper) -> None:
+        """Takes random steps of those environments that are ready, and notes what each end does."""
+        pool, ended, has_begun = self._env, *np.zeros((2, stepper.num_envs), np.bool_)
+        stepper.send_reset(np.arange(stepper.num_envs))
+        for step in range(self._steps):
+            begin = time.perf_counter()
+            observation, reward, terminated, truncated, info = pool.recv()
+            ids = np.asarray(info["env_id"])
+            # The first result of each environment is that of its reset.
+            flags = self._look(observation, reward, terminated, truncated, info, ended[ids], f"result {step}")
+            ended[ids] = flags & has_begun[ids]
+            has_begun[ids] = True
+            pool.send(self._watch.columns.action_tree(self._actions.draw_for(ids)), ids)
+            self._seconds.append(time.perf_counter() - begin)
+
+    def _look(
+        self,
+        observation: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        info: Any,
+        ended: NDArray[np.bool_],
+        place: str,
+    ) -> NDArray[np.bool_]:
+        """Checks the values of a step; returns the environments that it ends, `ended` are those of the step before."""
+        self._watch.observation(observation, place)
+        self._watch.outcome(reward, terminated, truncated, place)
+        if "outcome" in self._report:
+            raise Stopped
+        flags: NDArray[np.bool_] = np.asarray(terminated) | np.asarray(truncated)
+        self._note(ended, np.asarray(reward), flags, info)
+        return flags
 
     def _note(self, ended: NDArray[np.bool_], reward: Any, flags: NDArray[np.bool_], info: Any) -> None:
         """Compares a step with what each mode says of it; `ended` are the ends of the step before."""
@@ -110,8 +144,8 @@ class VectorExamination:
             # The step of a reset brings no reward and no end.
             self._fits[Autoreset.NEXT_STEP] &= not flags[ended].any() and not reward[ended].any()
 
-    def _check_mode(self, stepper: VectorStepper) -> None:
-        report, mode = self._report, stepper.autoreset
+    def _check_mode(self) -> None:
+        report, mode = self._report, self._mode
         if not self._ends:
             report.note(
                 "autoreset",
@@ -159,7 +193,25 @@ class VectorExamination:
                 "cannot be used with it",
             )
 
+    def _check_receiving(self, stepper: AsyncStepper) -> None:
+        """Takes further results as a collector does, with all its checks."""
+        try:
+            for _ in range(self._steps):
+                envs = stepper.receive().envs
+                stepper.send(envs, self._actions.draw_for(envs))
+        except Exception as error:
+            self._report.error(
+                "collecting",
+                f"{type(error).__name__}: {error}",
+                "Look at the traceback of the environment.",
+            )
+            return
+        self._report.ok(
+            "batch_size",
+            f"{stepper.batch_size} of {stepper.num_envs}: a policy acts for those that are ready, by env_id",
+        )
+
     @property
     def microseconds(self) -> dict[str, float]:
-        """Mean time of a step of all environments."""
+        """Mean time of a step of all environments, or of those that are ready."""
         return {"step": 1e6 * float(np.mean(self._seconds))} if self._seconds else {}

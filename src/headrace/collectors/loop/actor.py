@@ -89,12 +89,13 @@ class Actor:
         """Columns that the policy adds to a step, its states included; known after the first call."""
         return self._states.specs | self._policy.extras
 
-    def __call__(self, row: Columns, version: int) -> tuple[Columns, Columns]:
+    def __call__(self, row: Columns, version: int, lanes: Indices | None = None) -> tuple[Columns, Columns]:
         """Returns actions and further columns, `[n, ...]`, for the observations of one row.
 
         Args:
-            row: columns `[n, ...]`.
+            row: columns `[n, ...]`; of m lanes `[m, ...]`.
             version: of the weights that act.
+            lanes: int64[m], environments that act while the others still step; None: all.
 
         Raises:
             SpecError: a result that does not fit, with the path.
@@ -105,18 +106,18 @@ class Actor:
         inputs = {"observation": observation}
         if self._is_recurrent:
             # The policy is given copies, because it may change them: the states before the step are columns.
-            inputs |= self._states.columns()
+            inputs |= self._states.columns(lanes)
         if self._views is not None:
             self._views.see({**row, **self._states.columns()}, version)
             inputs |= self._views.present()
-        actions, state_outs, extras = self._policy(inputs, self._num_envs)
+        actions, state_outs, extras = self._policy(inputs, self._num_envs if lanes is None else len(lanes))
         if self._is_first:
             if self._views is not None:
                 self._views.learn(self._policy.extras)
             self._is_first = False
         if not self._is_recurrent:
             return actions, extras
-        return actions, {**self._states.columns(), **state_out_columns(state_outs), **extras}
+        return actions, {**self._states.columns(lanes), **state_out_columns(state_outs), **extras}
 
     def follow(self, row: Columns, values: Columns, version: int, restarted: Indices) -> None:
         """Keeps states and history after a step.

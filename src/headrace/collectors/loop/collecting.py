@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounts, count_steps
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.times import LoopTimes
+from headrace.collectors.loop.uneven import UnevenStepper
 from headrace.collectors.loop.waiting import WaitingStepper
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.profiling.recorder import TraceRecorder
 from headrace.envs import is_environment, new_columns
-from headrace.envs.protocol import Indices
+from headrace.envs.protocol import AsyncStepper, Indices
 from headrace.errors import SpecError
 from headrace.leases.messages import Commit
 from headrace.leases.page_writer import PageWriter
@@ -76,17 +78,9 @@ class CollectingLoop:
 
     def _prepare(self, refresh: Callable[[], int]) -> None:
         stepper, task = self.stepper, self._task
-        recorder = RecordingStepper if task.reset_when_done else WaitingStepper
-        self._recording = recorder(
-            stepper,
-            None if self.policy is None else self._actor(),
-            max_frames_per_traj=task.max_frames_per_traj,
-            set_truncated=task.set_truncated,
-            refresh=refresh,
-            times=self.times,
-        )
-        self._totals = EpisodeTotals(stepper.num_envs)
         self.steps = task.steps(stepper.num_envs)
+        self._recording = self._recorder(refresh)
+        self._totals = EpisodeTotals(stepper.num_envs)
         self.observed = frozenset(stepper.observation_signature.columns)
         # The observations that the first rollout begins with.
         self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
@@ -103,6 +97,27 @@ class CollectingLoop:
             check_shown(self.views, self.signature, self.observed)
         if task.replay is not None:
             check_columns(task.replay, self.signature)
+
+    def _recorder(self, refresh: Callable[[], int]) -> RecordingStepper:
+        stepper, task = self.stepper, self._task
+        recorder: Callable[..., RecordingStepper] = RecordingStepper
+        if not task.reset_when_done:
+            recorder = WaitingStepper
+        elif isinstance(stepper, AsyncStepper):
+            if task.max_staleness is not None:
+                raise ValueError(
+                    f"max_staleness: expected None for an EnvPool whose batch_size is below num_envs, got "
+                    f"{task.max_staleness}: environments that are ahead act before their rollout is admitted"
+                )
+            recorder = partial(UnevenStepper, steps=self.steps)
+        return recorder(
+            stepper,
+            None if self.policy is None else self._actor(),
+            max_frames_per_traj=task.max_frames_per_traj,
+            set_truncated=task.set_truncated,
+            refresh=refresh,
+            times=self.times,
+        )
 
     def _actor(self) -> Actor:
         stepper, task = self.stepper, self._task

@@ -183,9 +183,11 @@ class RecordingStepper:
         return self._ask(self._actor, row, version)
 
     @staticmethod
-    def _ask(actor: Actor, row: Columns, version: int) -> tuple[Columns, Columns, int]:
+    def _ask(
+        actor: Actor, row: Columns, version: int, lanes: Indices | None = None
+    ) -> tuple[Columns, Columns, int]:
         try:
-            return (*actor(row, version), version)
+            return (*actor(row, version, lanes), version)
         except Exception as error:
             error.add_note(f"raised by the policy (weights of version {version})")
             raise

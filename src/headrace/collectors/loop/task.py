@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.envs import make_stepper
-from headrace.envs.protocol import VectorStepper
+from headrace.envs.protocol import AsyncStepper, VectorStepper
 from headrace.policies import ExplorationType, placed_policy
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
@@ -26,6 +26,7 @@ class Task:
         init_random_frames, exploration_type, max_frames_per_traj: see `Collector`.
         reset_at_each_iter, reset_when_done, set_truncated: see `Collector`.
         policy_device, env_device: names of torch devices; None: not given.
+        max_staleness: the bound on the age of the rows of a batch, for loops that cannot keep to it; None: none.
         replay: the signature of the replay that rows go into; None: no replay.
         postproc: changes the batches of rollouts before their rows go into a replay; None: rows go there as they are.
         model_paths: dotted paths of parts of the policy whose weights can be replaced.
@@ -48,6 +49,7 @@ class Task:
     reset_at_each_iter: bool = False
     reset_when_done: bool = True
     set_truncated: bool = False
+    max_staleness: int | None = None
     replay: Signature | None = None
     postproc: Callable[[Any], Any] | None = None
     model_paths: Sequence[str] = ()
@@ -58,7 +60,7 @@ class Task:
         policy = self.policy if self.policy_factory is None else self.policy_factory()
         return placed_policy(policy, self.policy_device)
 
-    def make_stepper(self) -> VectorStepper:
+    def make_stepper(self) -> VectorStepper | AsyncStepper:
         """Builds the environments, unless they are ready."""
         return make_stepper(
             self.create_env_fn,

@@ -1,0 +1,222 @@
+"""One step of n environments that are stepped asynchronously: the policy acts for those that are ready.
+
+A vector step is recorded when each environment has its row of it. Fast environments go on meanwhile: their rows are
+kept for the vector steps to come.
+"""
+
+# Rules: collectors CE2, CE4, CR5, CR8, CW4
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.collectors.loop.actor import Actor
+from headrace.collectors.loop.lane_buffer import LaneBuffer
+from headrace.collectors.loop.recording import Columns, RecordingStepper
+from headrace.collectors.loop.times import LoopTimes
+from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, Results, StepResult, VectorStepper
+from headrace.leases.page_writer import PageWriter
+from headrace.spec import ArraySpec
+
+# The result that is to come from an environment: none; that of a step; that of a reset which takes a row; that of a
+# reset which takes none, because a stream begins; one that is dropped, because the environment is to be reset.
+_READY, _STEPS, _RESET_STEPS, _BEGINS, _DROPPED = range(5)
+# Memory of the rows that fast environments may be ahead.
+_MOST_BYTES = 1 << 28
+
+Flags: TypeAlias = NDArray[np.bool_]
+
+
+class UnevenStepper(RecordingStepper):
+    """A `RecordingStepper` over environments of which some are ready at a time.
+
+    A result comes only while at least `batch_size` environments step. Beyond these, an environment is given an action
+    only if it is less than a rollout ahead of the slowest one. Each reset takes a row, that of the limit, too.
+
+    Args:
+        stepper: the environments.
+        actor, max_frames_per_traj, set_truncated, refresh, times: see `RecordingStepper`.
+        steps: of a rollout.
+    """
+
+    def __init__(
+        self,
+        stepper: AsyncStepper,
+        actor: Actor | None,
+        *,
+        max_frames_per_traj: int | None,
+        set_truncated: bool,
+        refresh: Callable[[], int],
+        times: LoopTimes,
+        steps: int,
+    ) -> None:
+        super().__init__(
+            cast("VectorStepper", stepper),  # The resets and steps of the base are replaced here.
+            actor,
+            max_frames_per_traj=max_frames_per_traj,
+            set_truncated=set_truncated,
+            refresh=refresh,
+            times=times,
+        )
+        if actor is not None and actor.remembers:
+            raise ValueError(
+                "policy: expected one without states and views for an EnvPool whose batch_size is below num_envs"
+            )
+        self._pool = stepper
+        observed, num_envs = stepper.observation_signature, stepper.num_envs
+        depth = max(1, min(steps, _MOST_BYTES // (num_envs * max(1, observed.nbytes))))
+        self._buffer = LaneBuffer(observed.columns, num_envs, depth)
+        self._states = np.full(num_envs, _READY, np.int8)
+        # Environments whose episode has ended, and those of them that do not know it: the limit was reached.
+        self._is_over = np.zeros(num_envs, np.bool_)
+        self._is_cut = self._is_over.copy()
+
+    # ---- resets ----------------------------------------------------------------------------------------------------
+
+    def reset(self, row: Columns, seeds: Sequence[int] | None = None, envs: Indices | None = None) -> None:  # noqa: ARG002 - see below
+        """Begins a reset of environments (None: all); their part of `row` is written before their next step.
+
+        Rows that these environments are ahead are dropped.
+        """
+        if seeds is not None:
+            self._random.seed(seeds)
+        if self._actor is not None:
+            self._actor.reset(envs)
+        lanes = np.arange(self._num_envs) if envs is None else envs
+        self._buffer.drop(lanes)
+        self._lengths[lanes] = 0
+        self._is_over[lanes] = self._is_cut[lanes] = False
+        states = self._states[lanes]
+        self._states[lanes[(states == _STEPS) | (states == _RESET_STEPS)]] = _DROPPED
+        self._send_reset(lanes[states == _READY], _BEGINS, seeds)
+
+    def _send_reset(self, envs: Indices, state: int, seeds: Sequence[int] | None = None) -> None:
+        if envs.size:
+            begin = self._times.clock()
+            self._pool.send_reset(envs, seeds)
+            self._states[envs] = state
+            self._times.note("env", begin, "env_reset")
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def probe(self, row: Columns) -> Mapping[str, ArraySpec]:  # noqa: ARG002 - the buffer has the observations
+        """Returns the further columns of the policy, which acts for the environments that are ready."""
+        if self._actor is None:
+            return {}
+        while not (self._states == _READY).any():
+            self._receive()
+        self._act_for(np.flatnonzero(self._states == _READY), at_random=False)
+        return self._actor.extras
+
+    def step(self, writer: PageWriter, *, at_random: bool) -> int:
+        """Records one vector step; the environments step until each has its row of it."""
+        buffer, times = self._buffer, self._times
+        while not buffer.is_ready:
+            self._act_for(self._choose(), at_random=at_random)
+            self._receive()
+        begin = times.clock()
+        buffer.show_new(writer.row)
+        for name, column in writer.next_row.items():
+            column[...] = buffer.following[name]
+        resets, values = buffer.resets, buffer.values
+        if self._set_truncated:
+            self._mark_truncated(values, resets)
+        writer.record(values, int(buffer.versions.min()), resets)
+        buffer.take()
+        times.note("write", begin)
+        return self._num_envs - len(resets)
+
+    def _mark_truncated(self, values: Columns, resets: Indices) -> None:
+        ended = np.flatnonzero(values["terminated"] | values["truncated"])
+        result = StepResult(
+            values["reward"], values["terminated"], values["truncated"], ended, {}, resets, NO_ENVS
+        )
+        self._mark_last(result, NO_ENVS)
+
+    def _choose(self) -> Indices:
+        """Returns the environments that act now: those not too far ahead, and as many as must step."""
+        ready = np.flatnonzero(self._states == _READY)
+        behind = self._buffer.is_behind(ready)
+        chosen = ready[behind]
+        missing = self._pool.batch_size - (self._num_envs - len(ready)) - len(chosen)
+        if missing <= 0:
+            return chosen
+        others = ready[~behind]
+        forced = others[np.argsort(self._buffer.heads[others], kind="stable")[:missing]]
+        self._buffer.make_room(forced)
+        return np.concatenate([chosen, forced])
+
+    def _act_for(self, envs: Indices, *, at_random: bool) -> None:
+        """Gives actions to environments that are ready."""
+        if not envs.size:
+            return
+        buffer, times = self._buffer, self._times
+        begin = times.clock()
+        actions, extras, version = self._decide(envs, at_random)
+        buffer.act(envs, {**actions, **extras}, version)
+        times.note("policy", begin)
+        begin = times.clock()
+        if self._limit and (cut := self._is_cut[envs]).any():
+            self._send_reset(envs[cut], _RESET_STEPS)
+            self._is_cut[envs] = False
+            envs, actions = envs[~cut], _part(actions, ~cut)
+        self._pool.send(envs, actions)
+        self._states[envs] = np.where(self._is_over[envs], _RESET_STEPS, _STEPS)
+        times.env += times.clock() - begin
+
+    def _decide(self, envs: Indices, at_random: bool) -> tuple[Columns, Columns, int]:
+        if at_random or self._actor is None:
+            return self._random.draw_for(envs), {}, -1
+        return self._ask(self._actor, self._buffer.observations(envs), self._refresh(), envs)
+
+    def _receive(self) -> None:
+        """Waits for results and takes them in."""
+        begin = self._times.clock()
+        results = self._pool.receive()
+        self._times.note("env", begin, "env_step")
+        envs = results.envs
+        states = self._states[envs]
+        self._states[envs] = _READY
+        stepped = (states == _STEPS) | (states == _RESET_STEPS)
+        if stepped.all():
+            self._complete(results, states == _RESET_STEPS)
+            return
+        began = states == _BEGINS
+        self._buffer.begin(envs[began], _part(results.observations, began))
+        self._complete(_results_part(results, stepped), states[stepped] == _RESET_STEPS)
+        self._send_reset(envs[states == _DROPPED], _BEGINS)
+
+    def _complete(self, results: Results, is_reset: Flags) -> None:
+        envs, terminated, truncated = results.envs, results.terminated, results.truncated
+        self._buffer.complete(envs, results.observations, results.reward, terminated, truncated, is_reset)
+        ended = (terminated | truncated) & ~is_reset
+        if self._limit:
+            ended |= self._cut_at_limit(envs, ended, is_reset)
+        self._is_over[envs] = ended
+
+    def _cut_at_limit(self, envs: Indices, ended: Flags, is_reset: Flags) -> Flags:
+        """Marks trajectories that have reached the limit truncated; returns which they are."""
+        lengths = np.where(is_reset, 0, self._lengths[envs] + 1)
+        long = lengths >= self._limit
+        self._buffer.mark_truncated(envs[long])
+        self._is_cut[envs] = long & ~ended
+        self._lengths[envs] = lengths
+        return long
+
+
+def _part(columns: Columns, chosen: Flags) -> dict[str, Any]:
+    return {name: column[chosen] for name, column in columns.items()}
+
+
+def _results_part(results: Results, chosen: Flags) -> Results:
+    return Results(
+        results.envs[chosen],
+        _part(results.observations, chosen),
+        results.reward[chosen],
+        results.terminated[chosen],
+        results.truncated[chosen],
+    )

@@ -1,0 +1,222 @@
+"""Environments that are stepped asynchronously: batches are those of the same environments stepped all at once."""
+
+import sys
+
+import cloudpickle
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.testing.envpools import CounterEnvPool
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+FLAGS = {"terminated", "truncated"}
+lengths_of_pools = st.lists(st.integers(1, 6), min_size=2, max_size=5)
+
+
+def act(observation):
+    """Treats each row alone."""
+    count = observation.reshape(-1, 3)
+    return (count[:, 0] + 2 * count[:, 1] + count[:, 2]) % 4
+
+
+def batches(pool, count, policy=act, **options):
+    with hr.Collector(pool, policy, **options) as collector:
+        return [collector.next() for _ in range(count)]
+
+
+def check_same(ours, expected):
+    for mine, model in zip(ours, expected, strict=True):
+        assert set(mine) == set(model)
+        for name in model:
+            np.testing.assert_array_equal(mine[name], model[name], err_msg=name)
+
+
+def random_order(seed):
+    generator = np.random.default_rng(seed)
+    return lambda ids, size: generator.permutation(ids)[:size].tolist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_batches_are_those_of_the_pool_stepped_all_at_once(data):
+    """CB1, CB3 to CB7, CE4, CR5, CR8: in any order of results each lane has the same rows, of the same ids."""
+    lengths = data.draw(lengths_of_pools)
+    size = data.draw(st.integers(1, len(lengths) - 1))
+    ending = data.draw(st.sampled_from(["terminated", "truncated", "both"]))
+    options = {
+        "frames_per_batch": len(lengths) * data.draw(st.integers(1, 9)),
+        "set_truncated": data.draw(st.booleans()),
+    }
+    order = random_order(data.draw(st.integers(0, 99)))
+    pool = CounterEnvPool(lengths, ending=ending, batch_size=size, order=order)
+    expected = batches(CounterEnvPool(lengths, ending=ending), 4, **options)
+    check_same(batches(pool, 4, **options), expected)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=lengths_of_pools, limit=st.integers(1, 4), data=st.data())
+def test_a_limit_cuts_as_the_end_of_an_episode_does(lengths, limit, data):
+    """CR5: the transition that reaches it is truncated, and the reset takes a row, as after each end."""
+    size = data.draw(st.integers(1, len(lengths) - 1))
+    pool = CounterEnvPool(lengths, batch_size=size, order=random_order(data.draw(st.integers(0, 99))))
+    options = {"frames_per_batch": len(lengths) * data.draw(st.integers(1, 9))}
+    ours = batches(pool, 4, max_frames_per_traj=limit, **options)
+    # Episodes that end there by themselves, but for their flags.
+    short = batches(CounterEnvPool([min(length, limit) for length in lengths]), 4, **options)
+    for mine, model in zip(ours, short, strict=True):
+        check_same(
+            [{name: mine[name] for name in set(mine) - FLAGS}],
+            [{name: model[name] for name in set(model) - FLAGS}],
+        )
+        ended, own = model["terminated"], np.array(lengths)[:, None]
+        np.testing.assert_array_equal(mine["terminated"], ended & (own <= limit))
+        np.testing.assert_array_equal(mine["truncated"], ended & (own >= limit))
+
+
+@pytest.mark.filterwarnings("ignore:seed. EnvPool:UserWarning")
+def test_random_actions_are_those_of_each_environment():
+    """CS4: each environment has a generator of its own, so the order of results does not change its actions."""
+    options = {"frames_per_batch": 40, "seed": 3, "policy": None}
+    pool = CounterEnvPool([3, 5, 2, 7], batch_size=3, order=random_order(0))
+    check_same(batches(pool, 3, **options), batches(CounterEnvPool([3, 5, 2, 7]), 3, **options))
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=lengths_of_pools, steps=st.integers(1, 6), data=st.data())
+def test_a_slow_environment_is_waited_for(lengths, steps, data):
+    """CB7: the pool gives the last environment's result only when it must; others are at most a rollout ahead."""
+    size = data.draw(st.integers(1, len(lengths) - 1))
+    slow = len(lengths) - 1
+    counts = []
+
+    def slow_last(ids, k):
+        return sorted(ids, key=lambda i: i == slow)[:k]
+
+    pool = CounterEnvPool(lengths, batch_size=size, order=slow_last)
+
+    def policy(observation):
+        counts.append([counter.step_count for counter in pool.counters])
+        return act(observation)
+
+    pool_steps = [0] * len(lengths)
+    send = pool._send
+
+    def count_steps(action):
+        for i in action[0].tolist():
+            pool_steps[i] += 1
+        assert max(pool_steps) - min(pool_steps) <= steps + 1
+        send(action)
+
+    pool._send = count_steps
+    options = {"frames_per_batch": steps * len(lengths)}
+    check_same(batches(pool, 3, policy, **options), batches(CounterEnvPool(lengths), 3, **options))
+
+
+def test_the_policy_acts_for_those_that_are_ready():
+    """CP1: it gets the rows of `batch_size` environments, with all their columns."""
+    shapes = set()
+
+    def policy(observation):
+        shapes.add(observation.shape)
+        return act(observation), {"value": observation[:, 2] / 2}
+
+    pool = CounterEnvPool([5, 5, 5, 5], batch_size=2)
+    (batch,) = batches(pool, 1, policy, frames_per_batch=40)
+    assert shapes == {(2, 3)}
+    mask = batch["mask"]
+    np.testing.assert_array_equal(batch["value"][mask], batch["observation"][mask][:, 2] / 2)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=lengths_of_pools, data=st.data())
+def test_resets_begin_episodes_at_once(lengths, data):
+    """CQ2, CR6: rows that a lane is ahead are dropped; the next batch begins with the first step of an episode."""
+    size = data.draw(st.integers(1, len(lengths) - 1))
+    seed = data.draw(st.integers(0, 99))
+    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths))))
+    pool = CounterEnvPool(lengths, batch_size=size, order=random_order(seed))
+    with hr.Collector(pool, act, frames_per_batch=6 * len(lengths)) as collector:
+        before = collector.next()
+        collector.reset(chosen.tolist())
+        after = [collector.next() for _ in range(2)]
+    assert (after[0]["t"][chosen, 0] == 0).all()
+    assert (after[0]["observation"][chosen, 0, 2] == 0).all()
+    assert (after[0]["episode_id"][chosen, 0] > before["episode_id"].max()).all()
+    check_lanes([before, *after])
+
+
+def check_lanes(collected):
+    """CB4 to CB6: rows of counters, one after the other within each episode; nothing is lost within one."""
+    joined = {name: np.concatenate([batch[name] for batch in collected], axis=1) for name in collected[0]}
+    for lane, mask in enumerate(joined["mask"]):
+        rows = {name: column[lane][mask] for name, column in joined.items()}
+        np.testing.assert_array_equal(rows["observation"][:, 2], rows["t"])
+        np.testing.assert_array_equal(rows["next_observation"][:, 2], rows["t"] + 1)
+        np.testing.assert_array_equal(rows["observation"][:, :2], rows["next_observation"][:, :2])
+        np.testing.assert_array_equal(rows["action"], act(rows["observation"]))
+        np.testing.assert_array_equal(rows["reward"], 4 * rows["t"] + rows["action"])
+        same = np.diff(rows["episode_id"]) == 0
+        np.testing.assert_array_equal(np.diff(rows["t"])[same], 1)
+        assert (rows["t"][1:][~same] == 0).all()
+        for name, column in joined.items():
+            if name not in ("mask", "episode_id", "policy_version", "next_observation"):
+                assert not column[lane][~mask].any(), name
+
+
+def test_a_failure_resets_all():
+    """CX1: what was in flight is dropped when its result comes."""
+    calls = []
+
+    def policy(observation):
+        calls.append(1)
+        if len(calls) == 7:
+            raise ArithmeticError("seven")
+        return act(observation)
+
+    pool = CounterEnvPool([3, 5, 2, 7], batch_size=3, order=random_order(1))
+    with hr.Collector(pool, policy, frames_per_batch=40) as collector:
+        with pytest.raises(ArithmeticError, match="seven"):
+            collector.next()
+        collected = [collector.next() for _ in range(2)]
+    assert (collected[0]["t"][:, 0] == 0).all()
+    check_lanes(collected)
+
+
+class Remembers:
+    initial_state = (np.zeros(2),)
+
+    def compute_actions(self, inputs):
+        return act(inputs["observation"]), [inputs["state_in_0"]], {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "message"),
+    [
+        (Remembers(), {}, "expected one without states and views"),
+        (act, {"reset_when_done": False}, "reset_when_done: expected True"),
+    ],
+)
+def test_what_is_refused(policy, options, message):
+    """CR7: ValueErrors of the constructor; the pool stays usable."""
+    pool = CounterEnvPool([3, 3], batch_size=1)
+    with pytest.raises(ValueError, match=message):
+        hr.Collector(pool, policy, frames_per_batch=4, **options)
+    assert not pool.times_closed
+    assert hr.Collector(pool, act, frames_per_batch=4).next().frames == 4
+
+
+def make_pool():
+    return CounterEnvPool([3, 5, 2], batch_size=2, order=random_order(4))
+
+
+def test_in_a_worker():
+    """CR5 to CR8, CB1: a worker runs the same loop; a bound on staleness is refused by its constructor."""
+    with pytest.raises(ValueError, match="max_staleness: expected None"):
+        hr.AsyncCollector(make_pool, act, frames_per_batch=12, max_staleness=1)
+    with hr.AsyncCollector(make_pool, act, frames_per_batch=12) as collector:
+        ours = [collector.next(timeout=30) for _ in range(3)]
+    check_same(ours, batches(CounterEnvPool([3, 5, 2]), 3, frames_per_batch=12))
