@@ -104,3 +104,19 @@ def test_a_form_that_was_not_described_ends_the_connection():
     link.close()
     far.close()
     assert issubclass(ProtocolError, hr.Disconnected)
+
+
+@pytest.mark.parametrize(("count", "nbytes"), [(0, 0), (-1, 8), (1 << 60, 0), (65, 65 * 8), (3, 16)])
+def test_several_batches_that_a_payload_cannot_hold_end_the_connection(count, nbytes):
+    near, far = Channel.pair(AnyAnswer)
+    far.expect(AnyRequest, 1 << 20, 0)
+    link = Link(near, "tcp://x:1", {}, MappedBlocks(may_map=False))
+    reply = link.begin(Ping())
+    described = sampled(PlacedArray("<i8", (1,), None, 0))
+    described.number = 0
+    far.send(described, payload=bytes(8))
+    far.send(SampledAgain(number=reply.number, form=0, count=count), payload=bytes(nbytes))
+    with pytest.raises(hr.Disconnected, match=f"{count} batches in {nbytes} bytes"):
+        link.wait(reply, 5)
+    link.close()
+    far.close()

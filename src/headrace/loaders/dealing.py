@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any
 
 from headrace.forking import reading_copies
+from headrace.loaders.draws import Draws
 from headrace.loaders.stream import Drawn, Stream
 
 # Seconds that a fork waits for the draw in progress. A turn ends sooner, unless `sample` ignores its timeout.
@@ -57,7 +58,7 @@ class DealtStream(Stream):
         """Starts again, without the thread."""
         super().after_fork_in_child()
         self._torn = self._torn or self._unfinished
-        self._replay = _Copy(self._replay)
+        self._draws = _CopyDraws(self._draws)
 
     def take(self, timeout: float | None) -> Any:
         """Returns the next batch of this worker.
@@ -73,13 +74,21 @@ class DealtStream(Stream):
         return super().take(timeout)
 
 
-class _Copy:
-    """A forked child's copy of a replay, which serves only this stream."""
+class _CopyDraws:
+    """Draws from a forked child's copy of a replay, which serves only this stream.
 
-    def __init__(self, replay: Any) -> None:
-        self._replay = replay
+    Args:
+        draws: of the replay.
+    """
 
-    def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the replay's `sample`, which is allowed for this stream."""
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+
+    def draw(self, timeout: float, ahead: int) -> Any:
+        """See `Draws.draw`; it is allowed for this stream."""
         with reading_copies():
-            return self._replay.sample(*args, **kwargs)
+            return self._draws.draw(timeout, ahead)
+
+    def stop(self) -> list[Any]:
+        """See `Draws.stop`."""
+        return self._draws.stop()

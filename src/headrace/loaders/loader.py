@@ -13,9 +13,10 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.loaders.dealing import DealtStream
+from headrace.loaders.draws import Query, draws_of
 from headrace.loaders.ending import end_at_exit
 from headrace.loaders.state import read_state, state_of
-from headrace.loaders.stream import Query, Stream
+from headrace.loaders.stream import Stream
 from headrace.loaders.workers import (
     STREAMS,
     check_can_travel,
@@ -35,7 +36,8 @@ class Loader(Closing):
     With `to="torch"` the loader is also a `torch.utils.data.IterableDataset`.
 
     Args:
-        replay: a `Replay`, or an object with its interface (`ReplayLike`); only its `sample` is called.
+        replay: a `Replay`, or an object with its interface (`ReplayLike`). Its `sample` draws each batch; of a
+            client's replay, several requests are on their way.
         table: name of the table.
         batch_size: items in a batch.
         views: the views, as for `sample`.
@@ -119,7 +121,8 @@ class Loader(Closing):
         options = self._options
         conversion = conversion_to(options["to"], options["device"])
         query = Query(*self._arguments, options["views"])
-        self._stream = stream_class(self._replay, query, conversion, options["prefetch"], options["clock"])
+        draws = draws_of(self._replay, query)
+        self._stream = stream_class(draws, conversion, options["prefetch"], options["clock"])
         self._forks = forking.forks
         STREAMS.add(self._stream)
         end_at_exit(self._stream)

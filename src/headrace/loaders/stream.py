@@ -17,30 +17,14 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.loaders.draws import Draws
 from headrace.replay.conversion.conversion import Conversion
 from headrace.waits import Wait, wait_on
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """The arguments of each call of `sample`.
-
-    Attributes:
-        table: name of the table.
-        batch_size: items in a batch.
-        views: as for `sample`.
-    """
-
-    table: str
-    batch_size: int
-    views: Mapping[str, Any] | None
-
 
 Drawn: TypeAlias = tuple[Any, Any]
 """A sample, and its converted batch or None."""
@@ -97,18 +81,14 @@ class Stream:
     """Batches in the order of their draws. Thread-safe, and notified of forks (`forking.Forked`).
 
     Args:
-        replay: only its `sample` is called.
-        query: the arguments of `sample`.
+        draws: of the replay.
         conversion: to the learner's arrays; None delivers samples as they are.
         prefetch: number of batches kept ready; 0 draws in the caller.
         clock: for deadlines.
     """
 
-    def __init__(
-        self, replay: Any, query: Query, conversion: Conversion | None, prefetch: int, clock: Clock
-    ) -> None:
-        self._replay = replay
-        self._query = query
+    def __init__(self, draws: Draws, conversion: Conversion | None, prefetch: int, clock: Clock) -> None:
+        self._draws = draws
         self._conversion = conversion
         self._prefetch = prefetch
         self._clock = clock
@@ -360,8 +340,7 @@ class Stream:
         """Draws for up to `turn` seconds in the learner's thread, for which `_drawer` was set, then looks."""
         begin = self._clock.monotonic()
         try:
-            query = self._query
-            sample = self._replay.sample(query.table, query.batch_size, views=query.views, timeout=turn)
+            sample = self._draws.draw(turn, self._prefetch)
         except Exception as error:
             self._settle_error(error, begin, turn)
         else:
@@ -381,8 +360,7 @@ class Stream:
         """Draws for up to `turn` seconds in the thread, and converts; errors are kept for the learner."""
         begin = self._clock.monotonic()
         try:
-            query = self._query
-            sample = self._replay.sample(query.table, query.batch_size, views=query.views, timeout=turn)
+            sample = self._draws.draw(turn, self._prefetch - len(self._ready) - 1)
         except BaseException as error:
             self._settle_error(error, begin, turn)
             return
@@ -460,7 +438,10 @@ class Stream:
 
         No further batch is drawn until the next request.
         """
+        drawn = self._draws.stop()
         with self._lock:
+            for sample in drawn:
+                self._accept((sample, None))
             # A thread that waits for a batch has already requested it.
             self._asked = bool(self._takers)
             # Copied before a learner can receive one of them and write into it.

@@ -9,7 +9,7 @@ from headrace.leases.frames import Payload
 from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
 from headrace.server.client.writers.writer_connection import WriterConnection
-from headrace.server.messages.requests import Request
+from headrace.server.messages.requests import Request, Sample
 
 
 class Connected(Protocol):
@@ -112,10 +112,20 @@ class ReplayCalls:
     def begin(self, link: Link, request: Request) -> Reply:
         """Sends a request, whose wait ends when the replay is closed."""
         reply = link.begin(request, owner=self)
-        if self.is_closed:
-            link.cancel(reply)
-            self.check_open()
+        self._check_begun(link, [reply])
         return reply
+
+    def begin_samples(self, link: Link, request: Sample) -> list[Reply]:
+        """Sends a request for batches; see `begin`."""
+        replies = link.begin_samples(request, self)
+        self._check_begun(link, replies)
+        return replies
+
+    def _check_begun(self, link: Link, replies: list[Reply]) -> None:
+        if self.is_closed:
+            for reply in replies:
+                link.cancel(reply)
+            self.check_open()
 
     def close(self) -> None:
         """Ends all waits of this replay with `Closed`."""

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import count
 from typing import Any, Protocol
 
 from headrace.clock import SYSTEM_CLOCK, Clock
@@ -25,7 +24,7 @@ from headrace.server.client.reply import Reply
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, Sampled, SampledAgain
 from headrace.server.messages.handshake import Served
-from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks
+from headrace.server.messages.requests import MOST_BATCHES, Cancel, Ping, Request, ReturnBlocks, Sample
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
@@ -74,7 +73,8 @@ class Link:
         self._forms: dict[int, BatchForm] = {}
         self._clock = clock
         self._heartbeat = Heartbeat()
-        self._numbers = count(1)
+        # The number of the next request.
+        self._next = 1
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[int, Reply] = {}
@@ -104,13 +104,34 @@ class Link:
         Raises:
             Disconnected, Closed: the connection has ended.
         """
-        request.number = next(self._numbers)
-        reply = Reply(request.number, owner)
+        [reply] = self._begin(request, 1, payload, owner, parts, descriptors)
+        return reply
+
+    def begin_samples(self, request: Sample, owner: object = None) -> list[Reply]:
+        """Sends a request for several batches; see `begin`.
+
+        Returns:
+            One for each batch, in the order in which they are drawn.
+        """
+        return self._begin(request, request.count, b"", owner, (), ())
+
+    def _begin(
+        self,
+        request: Request,
+        answers: int,
+        payload: Payload,
+        owner: object,
+        parts: Sequence[memoryview],
+        descriptors: tuple[int, ...],
+    ) -> list[Reply]:
         with self._lock:
             self._check_alive()
             if not self._waiting:
                 self._heartbeat.restart()
-            self._waiting[reply.number] = reply
+            request.number = self._next
+            self._next += answers
+            replies = [Reply(number, owner) for number in range(request.number, self._next)]
+            self._waiting.update((reply.number, reply) for reply in replies)
         returned = self.blocks.take_returned()
         try:
             before = [ReturnBlocks(blocks=returned)] if returned else []
@@ -125,9 +146,10 @@ class Link:
         except Disconnected as error:
             self.fail(error)
         except BaseException:
-            self._forget(reply)
+            for reply in replies:
+                self._forget(reply)
             raise
-        return reply
+        return replies
 
     def post(self, message: Message, parts: Sequence[memoryview] = ()) -> None:
         """Sends a message that a listener's answers confirm; see `listen`.
@@ -261,7 +283,7 @@ class Link:
         """
         pulse = self._heartbeat.look(now, self._channel.bytes_in)
         if pulse is Pulse.ASK:
-            self._channel.send_soon(Ping(number=next(self._numbers)), most=_MOST_UNSENT_NBYTES)
+            self._channel.send_soon(Ping(), most=_MOST_UNSENT_NBYTES)
         elif pulse is Pulse.GONE:
             raise Disconnected(f"no sign of life in {ASK_SECONDS + ANSWER_SECONDS:g} s")
 
@@ -295,20 +317,39 @@ class Link:
         return None
 
     def _answered(self, answer: Answer, payload: Payload) -> None:
+        if isinstance(answer, SampledAgain) and answer.count != 1:
+            self._answered_together(answer, payload)
+            return
         form = self._form_of(answer, payload)
         with self._lock:
-            reply = self._waiting.pop(answer.number, None)
-            if reply is None:
-                listener = self._listeners.get(answer.number)
-                if listener is None:
-                    return  # The request was given up.
-                listener(answer)
-            elif isinstance(answer, Failed):
-                reply.fail(answer.failure.error)
-            else:
-                reply.form, reply.answer, reply.payload = form, answer, payload
-                reply.is_done = True
+            self._settle(answer.number, answer, payload, form)
             self._changed.notify_all()
+
+    def _answered_together(self, answer: SampledAgain, payload: Payload) -> None:
+        """Takes several batches out of one payload."""
+        form = self._form_of(answer, payload)
+        count, data = answer.count, memoryview(payload)
+        if not 1 <= count <= MOST_BATCHES or len(data) % count:
+            raise ProtocolError(f"the server sent {count} batches in {len(data)} bytes")
+        nbytes = len(data) // count
+        with self._lock:
+            for place in range(count):
+                # Each has memory of its own, where its numbers are aligned.
+                one = bytearray(data[place * nbytes : (place + 1) * nbytes])
+                self._settle(answer.number + place, answer, memoryview(one), form)
+            self._changed.notify_all()
+
+    def _settle(self, number: int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
+        reply = self._waiting.pop(number, None)
+        if reply is None:
+            listener = self._listeners.get(number)
+            if listener is not None:  # Otherwise the request was given up.
+                listener(answer)
+        elif isinstance(answer, Failed):
+            reply.fail(answer.failure.error)
+        else:
+            reply.form, reply.answer, reply.payload = form, answer, payload
+            reply.is_done = True
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 

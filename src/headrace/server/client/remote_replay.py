@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,18 +10,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headrace.checks import check_count, check_mapping, check_seconds
 from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.replay.intake.writer import Writer
 from headrace.replay.item_keys import checked_keys
 from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.server.client.batches import batch_of
 from headrace.server.client.calls import Connected, ReplayCalls
-from headrace.server.client.connecting import NETWORK_SECONDS
-from headrace.server.client.link import Link
+from headrace.server.client.draws_ahead import DrawsAhead
 from headrace.server.client.remote_table import RemoteTable
+from headrace.server.client.sampling import RemoteSampling
 from headrace.server.client.writers.row_writer import RemoteRowWriter, WrittenReplay
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import (
@@ -33,19 +30,14 @@ from headrace.server.messages.requests import (
     GetFinalColumns,
     GetStatistics,
     Reset,
-    Sample,
     SaveReplays,
     UpdatePriorities,
 )
-from headrace.server.messages.views import described_views
 from headrace.spec import Signature
 from headrace.statistics import FrozenDict, ReplayStatistics
-from headrace.store.layout import MAX_ROWS
 from headrace.tables.description.rules import Rule
-from headrace.views.columns import Columns
 from headrace.views.view import View
 
-_MOST_VIEWS = 256
 # Larger counts of items mean the same.
 _MOST = 1 << 62
 
@@ -67,6 +59,7 @@ class RemoteReplay(DrawsBatches, Closing):
         self._name = name
         self._signature = Signature.from_json(served.signature)
         self._table_names = tuple(served.tables)
+        self._sampling = RemoteSampling(self._calls, self._signature)
         self._writers: weakref.WeakSet[RemoteRowWriter] = weakref.WeakSet()
 
     # ---- description -----------------------------------------------------------------------------------------------
@@ -143,37 +136,18 @@ class RemoteReplay(DrawsBatches, Closing):
             Disconnected: the server is gone; a batch that was drawn is lost.
         """
         self._check_table(table)
-        batch_size = check_count("batch_size", batch_size, 1)
-        if batch_size > MAX_ROWS:
-            raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
-        request = Sample(
-            replay=self._name,
-            table=table,
-            batch_size=batch_size,
-            timeout=check_seconds(timeout),
-        )
-        link = self._calls.link(request.timeout)
-        if views is not None:
-            self._describe(link, request, views)
-        reply = self._calls.begin(link, request)
-        seconds = None if request.timeout is None else max(request.timeout, 0.0) + NETWORK_SECONDS
-        answer, _ = link.wait(reply, seconds)
-        if answer.warning:
-            warnings.warn(answer.warning, stacklevel=3)
-        return batch_of(reply, link.blocks, self._signature, views)
+        return self._sampling.sample(table, batch_size, views, timeout)
 
-    def _describe(self, link: Link, request: Sample, views: Mapping[str, View]) -> None:
-        """Sets the number of the views, and their description if the server does not know them."""
-        check_mapping("views", views, "View")
-        key = tuple(views.items())
-        number = link.views.get(key)
-        if number is None:
-            columns = Columns.of_store(self._signature, frozenset())
-            request.described = described_views(views, columns)
-            if len(link.views) >= _MOST_VIEWS:
-                link.views.clear()
-            number = link.views[key] = len(link.views)
-        request.views = number
+    def draws_ahead(
+        self, table: str, batch_size: int, *, views: Mapping[str, View] | None = None
+    ) -> DrawsAhead:
+        """Returns a stream of batches of which several can be on their way; loaders use it.
+
+        Raises:
+            TypeError: see `sample`.
+        """
+        self._check_table(table)
+        return DrawsAhead(self._sampling, table, batch_size, views)
 
     def _check_table(self, table: str) -> None:
         self._calls.check_open()

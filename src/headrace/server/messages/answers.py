@@ -126,14 +126,16 @@ class Sampled(Answer, kw_only=True):
 
 
 class SampledAgain(Answer, kw_only=True):
-    """A batch whose arrays have the places, shapes and dtypes of an earlier one; all of them lie in the payload.
+    """Batches whose arrays have the places, shapes and dtypes of an earlier one; all of them lie in the payload.
 
     Attributes:
         form: number of the form, described by the last `Sampled` with it.
+        count: number of batches, which lie one after the other; they answer the requests from `number` on.
         warning: for the caller.
     """
 
     form: int
+    count: int = 1
     warning: str = ""
 
 

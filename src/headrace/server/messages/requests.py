@@ -8,6 +8,9 @@ from headrace.leases.messages import Goodbye, Hello, Message
 from headrace.server.messages.views import ViewRecord
 from headrace.tables.description.table_json import LimiterJson
 
+MOST_BATCHES = 64
+"""Batches of one request at most."""
+
 
 class Request(Message):
     """The root of all requests.
@@ -113,10 +116,12 @@ class Delete(OfTable, kw_only=True):
 
 
 class Sample(OfTable, kw_only=True):
-    """Asks for `Sampled`.
+    """Asks for `Sampled` or `SampledAgain`, one for each batch. `Done` instead: this batch is not drawn.
 
     Attributes:
         batch_size: number of items.
+        count: number of batches, at most `MOST_BATCHES`. Their answers have the numbers from that of the request on.
+            After a batch without a form, or when the message is full, the rest is not drawn.
         timeout: seconds to wait for the rate limiter; None waits without limit.
         views: number of the views, which the client chooses; None presents the signature's tree.
         described: the views of this number, from this request on.
@@ -124,6 +129,7 @@ class Sample(OfTable, kw_only=True):
 
     batch_size: int
     timeout: float | None
+    count: int = 1
     views: int | None = None
     described: dict[str, ViewRecord] | None = None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,14 +16,14 @@ from headrace.replay.local import LocalReplay
 from headrace.replay.public import Replay
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.sampling.sampler import Sampling
-from headrace.server.messages.answers import Failed
+from headrace.server.messages.answers import Done, Failed
 from headrace.server.messages.failures import failure_of
-from headrace.server.messages.requests import Peek, Sample
+from headrace.server.messages.requests import MOST_BATCHES, Peek, Sample
 from headrace.server.messages.views import views_of
 from headrace.server.serving.batches.batch_answers import batch_answer
-from headrace.server.serving.batches.batch_forms import BatchForms
+from headrace.server.serving.batches.batch_forms import BatchForms, SmallAnswer
 from headrace.server.serving.batches.batch_sender import BatchSender
-from headrace.server.serving.batches.batch_sizes import check_batch
+from headrace.server.serving.batches.batch_sizes import check_batch, item_nbytes
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.tables.live_table import LiveTable
 from headrace.tables.ticket import Ticket
@@ -29,15 +31,29 @@ from headrace.views.view import View
 
 _MOST_VIEWS = 256
 _MOST_WAITING = 1024
+# A message that has so many takes no further batch.
+_ENOUGH_NBYTES = 1 << 20
+
+
+class _Wanted(NamedTuple):
+    """The batches of a request."""
+
+    request: Sample
+    replay: LocalReplay
+    live: LiveTable
+    views: Mapping[str, View] | None
 
 
 class _WaitingSample:
-    """A request that waits for the rate limiter."""
+    """A batch that waits for the rate limiter.
 
-    def __init__(
-        self, request: Sample, replay: LocalReplay, live: LiveTable, views: Mapping[str, View] | None
-    ) -> None:
-        self.request, self.replay, self.live, self.views = request, replay, live, views
+    Args:
+        number: of its answer.
+        wanted: the batch.
+    """
+
+    def __init__(self, number: int, wanted: _Wanted) -> None:
+        self.number, self.wanted = number, wanted
         self.ticket: Ticket | None = None
 
     def is_served(self) -> bool:
@@ -47,9 +63,10 @@ class _WaitingSample:
             Exception: it can never be drawn.
         """
         assert self.ticket is not None
-        if not self.live.is_turn_of(self.ticket):
+        live = self.wanted.live
+        if not live.is_turn_of(self.ticket):
             return False
-        self.live.leave(self.ticket)
+        live.leave(self.ticket)
         return True
 
 
@@ -73,6 +90,7 @@ class ClientSamples:
         self._warning = self._refusal = ""
         self._forms = BatchForms()
         self._views: dict[int, Mapping[str, View]] = {}
+        self._item_nbytes: dict[tuple[str, int | None], int] = {}
         self._samplings: dict[str, Sampling] = {}
         self._waiting: dict[int, _WaitingSample] = {}
 
@@ -84,26 +102,66 @@ class ClientSamples:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def sample(self, request: Sample, replay: LocalReplay) -> None:
-        """Answers a request, now or when its batch can be drawn.
+        """Answers a request: each of its batches now, or when it can be drawn.
 
         Raises:
-            Exception: it cannot be drawn, for the client.
+            Exception: it cannot be served, for the client.
         """
+        wanted = self._wanted(request, replay)
+        numbers = deque(range(request.number, request.number + request.count))
+        try:
+            self._draw_ready(numbers, wanted)
+            while numbers:
+                self._wait(numbers[0], wanted)
+                numbers.popleft()
+        except Exception as error:
+            self._send_failure(numbers.popleft(), error)
+            self._leave_out(numbers)
+
+    def _wanted(self, request: Sample, replay: LocalReplay) -> _Wanted:
         views = self._views_of(request)
         live = replay.live_table(request.table)
         batch_size = check_count("batch_size", request.batch_size, 1)
-        check_batch(batch_size, replay.signature, views, self._most_nbytes)
-        batch = self._sample_now(request, replay, live, views, lambda: live.can_sample(batch_size))
-        if batch is not None:
-            self._answer(request, replay, views, batch)
-            return
-        if self._refusal:
-            raise Closed(self._refusal)
-        if len(self._waiting) >= _MOST_WAITING:
-            raise RuntimeError(
-                f"expected at most {_MOST_WAITING} waiting samples of one client, got one more"
-            )
-        self._wait(_WaitingSample(request, replay, live, views))
+        if check_count("count", request.count, 1) > MOST_BATCHES:
+            raise ValueError(f"count: expected at most {MOST_BATCHES} batches, got {request.count}")
+        key = request.replay, request.views
+        nbytes = self._item_nbytes.get(key)
+        if nbytes is None:
+            nbytes = self._item_nbytes[key] = item_nbytes(replay.signature, views)
+        check_batch(batch_size, nbytes, self._most_nbytes)
+        return _Wanted(request, replay, live, views)
+
+    def _draw_ready(self, numbers: deque[int], wanted: _Wanted) -> None:
+        """Answers the batches that can be drawn at once, and takes their numbers out; small ones in one message."""
+        request, replay, live, views = wanted
+        answers: list[SmallAnswer] = []
+        large: ReplaySample | None = None
+        nbytes = 0
+        try:
+            while numbers and nbytes < _ENOUGH_NBYTES:
+                batch = self._sample_now(wanted, lambda: live.can_sample(request.batch_size))
+                if batch is None:
+                    return
+                answer = self._forms.answer(numbers[0], batch, replay.signature, views, self._warning)
+                if answer is None:
+                    large = batch
+                    break
+                if not (answers and answers[-1].takes(answer)):
+                    answers.append(answer)
+                numbers.popleft()
+                nbytes += answer.nbytes
+        finally:
+            for answer in answers:
+                self._sender.send(answer.message, parts=answer.parts)
+        if large is not None:
+            self._answer_large(numbers[0], wanted, large)
+            numbers.popleft()
+        self._leave_out(numbers)
+
+    def _leave_out(self, numbers: deque[int]) -> None:
+        """Answers that the rest of a request is not drawn."""
+        while numbers:
+            self._sender.send(Done(number=numbers.popleft()))
 
     def peek(self, request: Peek, replay: Replay) -> None:
         """Answers with a random item.
@@ -123,18 +181,13 @@ class ClientSamples:
             if len(self._views) >= _MOST_VIEWS and request.views not in self._views:
                 raise ValueError(f"views: expected at most {_MOST_VIEWS} at a time, got one more")
             self._views[request.views] = views_of(request.described)
+            self._item_nbytes.clear()
         if request.views not in self._views:
             raise ValueError(f"views: expected the number of views that were described, got {request.views}")
         return self._views[request.views]
 
-    def _sample_now(
-        self,
-        request: Sample,
-        replay: LocalReplay,
-        live: LiveTable,
-        views: Mapping[str, View] | None,
-        may_draw: Callable[[], bool],
-    ) -> ReplaySample | None:
+    def _sample_now(self, wanted: _Wanted, may_draw: Callable[[], bool]) -> ReplaySample | None:
+        request, replay, live, views = wanted
         sampling = self._samplings.get(request.replay)
         if sampling is None:
             sampling = replay.sampling.with_pool(self._sender.pool, self._warn)
@@ -146,23 +199,35 @@ class ClientSamples:
     def _warn(self, text: str) -> None:
         self._warning = text
 
-    def _answer(
-        self, request: Sample, replay: LocalReplay, views: Mapping[str, View] | None, batch: ReplaySample
-    ) -> None:
-        small = self._forms.answer(request.number, batch, replay.signature, views, self._warning)
-        if small is not None:
+    def _answer(self, number: int, wanted: _Wanted, batch: ReplaySample) -> None:
+        small = self._forms.answer(number, batch, wanted.replay.signature, wanted.views, self._warning)
+        if small is None:
+            self._answer_large(number, wanted, batch)
+        else:
             self._sender.send(small.message, parts=small.parts)
-            return
-        answer = batch_answer(request.number, batch, replay.signature, views, self._sender.arena)
+
+    def _answer_large(self, number: int, wanted: _Wanted, batch: ReplaySample) -> None:
+        answer = batch_answer(number, batch, wanted.replay.signature, wanted.views, self._sender.arena)
         answer.message.warning = self._warning
         self._sender.send_batch(answer.message, answer.arrays)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
-    def _wait(self, waiting: _WaitingSample) -> None:
-        request, replay, live = waiting.request, waiting.replay, waiting.live
+    def _wait(self, number: int, wanted: _Wanted) -> None:
+        """Begins to wait for a batch that cannot be drawn now.
+
+        Raises:
+            Closed, RuntimeError: no batch may wait.
+        """
+        if self._refusal:
+            raise Closed(self._refusal)
+        if len(self._waiting) >= _MOST_WAITING:
+            raise RuntimeError(
+                f"expected at most {_MOST_WAITING} waiting samples of one client, got one more"
+            )
+        request, replay, live, _ = wanted
         timeout = check_seconds(request.timeout)
-        self._waiting[request.number] = waiting
+        waiting = self._waiting[number] = _WaitingSample(number, wanted)
         # The call may come from any thread, with the lock held.
         called = partial(self._selector.call_soon, partial(self._serve, waiting))
         with replay.lock:
@@ -174,30 +239,30 @@ class ClientSamples:
 
     def _serve(self, waiting: _WaitingSample) -> None:
         """Draws the batch of a ticket that was called, if its turn has come."""
-        request, replay = waiting.request, waiting.replay
-        if self._waiting.get(request.number) is not waiting:
+        number = waiting.number
+        if self._waiting.get(number) is not waiting:
             return
         try:
-            batch = self._sample_now(request, replay, waiting.live, waiting.views, waiting.is_served)
+            batch = self._sample_now(waiting.wanted, waiting.is_served)
         except Exception as error:
             self._leave(waiting)
-            self._send_failure(request.number, error)
+            self._send_failure(number, error)
             return
         if batch is not None:
-            del self._waiting[request.number]
+            del self._waiting[number]
             try:
-                self._answer(request, replay, waiting.views, batch)
+                self._answer(number, waiting.wanted, batch)
             except Exception as error:
-                self._send_failure(request.number, error)
+                self._send_failure(number, error)
 
     def _send_failure(self, number: int, error: Exception) -> None:
         self._sender.send(Failed(number=number, failure=failure_of(error)))
 
     def _leave(self, waiting: _WaitingSample) -> None:
-        del self._waiting[waiting.request.number]
-        with waiting.replay.lock:
+        del self._waiting[waiting.number]
+        with waiting.wanted.replay.lock:
             if waiting.ticket is not None:
-                waiting.live.leave(waiting.ticket)
+                waiting.wanted.live.leave(waiting.ticket)
 
     def cancel(self, number: int) -> bool:
         """Ends a wait without an answer; returns whether there was one."""
@@ -212,7 +277,7 @@ class ClientSamples:
         self._refusal = reason
         for waiting in tuple(self._waiting.values()):
             self._leave(waiting)
-            self._send_failure(waiting.request.number, Closed(reason))
+            self._send_failure(waiting.number, Closed(reason))
 
     def close(self) -> None:
         """Ends all waits, whose client is gone."""

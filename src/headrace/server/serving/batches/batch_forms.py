@@ -36,6 +36,22 @@ class SmallAnswer(NamedTuple):
     message: Sampled | SampledAgain
     parts: list[memoryview]
 
+    @property
+    def nbytes(self) -> int:
+        """Length of the payload."""
+        return sum(map(len, self.parts))
+
+    def takes(self, other: SmallAnswer) -> bool:
+        """Adds the batch of the next answer, if it has the same form; returns whether it has."""
+        first, second = self.message, other.message
+        if not (isinstance(first, SampledAgain) and isinstance(second, SampledAgain)):
+            return False
+        if (first.form, first.warning) != (second.form, second.warning):
+            return False
+        first.count += 1
+        self.parts.extend(other.parts)
+        return True
+
 
 class BatchForms:
     """The forms that one client knows."""

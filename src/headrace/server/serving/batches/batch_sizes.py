@@ -13,19 +13,12 @@ _INFO_NBYTES = 40
 _NUMBER_NBYTES = 8
 
 
-def check_batch(
-    batch_size: int, signature: Signature, views: Mapping[str, View] | None, most_nbytes: int
-) -> None:
-    """Raises if a batch is certainly too large: with items of one step it has more than `most_nbytes`.
+def item_nbytes(signature: Signature, views: Mapping[str, View] | None) -> int:
+    """Returns the bytes of an item of one step in a batch.
 
     Args:
-        batch_size: number of items.
         signature: of a step.
         views: that the batch presents; None presents the signature's tree.
-        most_nbytes: limit of the server.
-
-    Raises:
-        ValueError: it is too large.
     """
     if views is None:
         nbytes = signature.nbytes
@@ -34,7 +27,21 @@ def check_batch(
             len(view.offsets) * _column_nbytes(view.data_col or name, signature)
             for name, view in views.items()
         )
-    nbytes = batch_size * (nbytes + _INFO_NBYTES)
+    return nbytes + _INFO_NBYTES
+
+
+def check_batch(batch_size: int, item_nbytes: int, most_nbytes: int) -> None:
+    """Raises if a batch is certainly too large: with items of one step it has more than `most_nbytes`.
+
+    Args:
+        batch_size: number of items.
+        item_nbytes: see the function of this name.
+        most_nbytes: limit of the server.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    nbytes = batch_size * item_nbytes
     if nbytes > most_nbytes:
         raise ValueError(
             f"batch_size: expected a batch of at most {most_nbytes} bytes, which the limits of the server allow, got "

@@ -1,0 +1,118 @@
+"""Samples of a replay on a server: the requests, and the batches out of the answers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.checks import check_count, check_mapping, check_seconds
+from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.server.client.batches import batch_of
+from headrace.server.client.calls import ReplayCalls
+from headrace.server.client.connecting import NETWORK_SECONDS
+from headrace.server.client.link import Link
+from headrace.server.client.reply import Reply
+from headrace.server.messages.requests import Sample
+from headrace.server.messages.views import described_views
+from headrace.spec import Signature
+from headrace.store.layout import MAX_ROWS
+from headrace.views.columns import Columns
+from headrace.views.view import View
+
+_MOST_VIEWS = 256
+
+
+class ViewsKey:
+    """Views as a key of a dict, which computes its hash once.
+
+    Args:
+        views: that batches present.
+
+    Attributes:
+        views: see above.
+    """
+
+    __slots__ = ("_hash", "_items", "views")
+
+    def __init__(self, views: Mapping[str, View]) -> None:
+        check_mapping("views", views, "View")
+        self.views = views
+        self._items = tuple(views.items())
+        self._hash = hash(self._items)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> Any:
+        return isinstance(other, ViewsKey) and self._items == other._items
+
+
+class RemoteSampling:
+    """Samples one replay. Thread-safe.
+
+    Args:
+        calls: to the server.
+        signature: of the replay.
+
+    Attributes:
+        calls: see above.
+    """
+
+    def __init__(self, calls: ReplayCalls, signature: Signature) -> None:
+        self.calls = calls
+        self._signature = signature
+
+    def request(self, table: str, batch_size: int, timeout: float | None) -> Sample:
+        """Returns the request for a batch.
+
+        Raises:
+            ValueError: no batch is that large.
+        """
+        batch_size = check_count("batch_size", batch_size, 1)
+        if batch_size > MAX_ROWS:
+            raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
+        return Sample(
+            replay=self.calls.name, table=table, batch_size=batch_size, timeout=check_seconds(timeout)
+        )
+
+    def ask(self, request: Sample, key: ViewsKey | None, link: Link) -> list[Reply]:
+        """Sends a request; returns one reply for each of its batches.
+
+        Args:
+            request: whose views it sets, and their description if the server does not know them.
+            key: the views; None presents the signature's tree.
+            link: to the server.
+        """
+        if key is not None:
+            number = link.views.get(key)
+            if number is None:
+                columns = Columns.of_store(self._signature, frozenset())
+                request.described = described_views(key.views, columns)
+                if len(link.views) >= _MOST_VIEWS:
+                    link.views.clear()
+                number = link.views[key] = len(link.views)
+            request.views = number
+        return self.calls.begin_samples(link, request)
+
+    def sample(
+        self, table: str, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
+    ) -> ReplaySample:
+        """Draws a batch; see `Replay.sample`."""
+        request = self.request(table, batch_size, timeout)
+        key = None if views is None else ViewsKey(views)
+        link = self.calls.link(request.timeout)
+        [reply] = self.ask(request, key, link)
+        link.wait(reply, None if request.timeout is None else max(request.timeout, 0.0) + NETWORK_SECONDS)
+        return self.batch(link, reply, views)
+
+    def batch(self, link: Link, reply: Reply, views: Mapping[str, View] | None) -> ReplaySample:
+        """Returns the batch of an answer that has come.
+
+        Raises:
+            Exception: the answer is an error.
+        """
+        answer, _ = reply.result()
+        if answer.warning:
+            warnings.warn(answer.warning, stacklevel=5)
+        return batch_of(reply, link.blocks, self._signature, views)
