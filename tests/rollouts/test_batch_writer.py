@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.replay.intake.row_writer import RowWriter
 from headrace.rollouts import BatchWriter
 
 STEP = {"observation": np.float32(0), "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
@@ -36,17 +37,22 @@ def batch_of(rows):
     return hr.SampleBatch({name: np.array([row[name] for row in rows]) for name in rows[0]})
 
 
-def new_replay(step=STEP):
-    tables = [
+def tables():
+    return [
         hr.Table(
             name, sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=999, max_times_sampled=1
         )
         for name in ("transitions", "episodes")
     ]
-    return hr.Replay(hr.Signature.like(step), tables, seed=0)
+
+
+def new_replay(step=STEP):
+    return hr.Replay(hr.Signature.like(step), tables(), seed=0)
 
 
 RULES = [hr.NStepRule("transitions", 2, 0.5), hr.EpisodeRule("episodes", 50)]
+# Rows are stored one by one where a function gives the priorities.
+ONE_BY_ONE = [hr.NStepRule("transitions", 2, 0.5, lambda rows: 1.0), hr.EpisodeRule("episodes", 50)]
 
 
 def stored(batches, rules=RULES, step=STEP):
@@ -93,7 +99,7 @@ def test_fragments_of_any_length_are_stored_as_whole_episodes(lengths, flags, si
         if not taken:
             break
         fragments.append(batch_of(taken))
-    assert stored(fragments) == stored(whole)
+    assert stored(fragments) == stored(whole) == stored(fragments, ONE_BY_ONE)
 
 
 def test_several_policies_and_padding():
@@ -135,6 +141,29 @@ def test_a_step_that_is_missing_begins_another_trajectory():
     jump = batch_of([*rows[:2], *rows[3:4]])
     transitions, _ = stored([jump])
     assert [(row[0], row[3]) for row in transitions] == [(0, 2), (1, 2), (3, 4)]
+
+
+def test_rows_are_stored_in_blocks(monkeypatch):
+    monkeypatch.setattr(RowWriter, "append_checked", None)
+    transitions, episodes = stored([batch_of(rows_of(0, 40)), batch_of(rows_of(1, 2, flag=""))])
+    assert (len(transitions), len(episodes)) == (42, 2)
+
+
+@pytest.mark.parametrize("rules", [RULES[:1], ONE_BY_ONE[:1]])
+def test_the_rest_of_a_batch_goes_on_where_a_full_store_stopped(rules):
+    with hr.Replay(hr.Signature.like(STEP), tables(), capacity=200, seed=0) as replay:
+        with BatchWriter(replay, rules) as writer:
+            rows = rows_of(0, 1000)
+            with pytest.raises(hr.StoreFull):
+                writer.write(batch_of(rows))
+            stored = replay.statistics().store.rows
+            assert 190 < stored < 300
+            replay.reset("transitions")
+            writer.write(batch_of(rows[stored : stored + 3]))
+        data = replay.sample("transitions", 5, views=hr.views.transition(2, 0.5)).data
+    # Of the last rows before, the items were not made yet: their windows go on with the rest.
+    assert data["observation"].tolist() == [stored - 2 + t for t in range(5)]
+    assert data["next_observation"].tolist() == [stored + min(t, 3) for t in [0, 1, 2, 3, 3]]
 
 
 def test_extras_are_columns_of_the_batch():

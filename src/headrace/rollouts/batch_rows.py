@@ -37,7 +37,8 @@ class BatchRows:
         SpecError: a column is missing or does not fit.
 
     Attributes:
-        runs: the first row of each run of one agent's episode, and the row after its last.
+        transitions: the rows; their `ends` are the flags.
+        runs: the first row of each run of one trajectory, and the row after its last.
     """
 
     def __init__(self, signature: Signature, batch: SampleBatch) -> None:
@@ -47,15 +48,33 @@ class BatchRows:
             raise SpecError(f"batch: expected columns {', '.join(_REQUIRED)}; missing: {', '.join(missing)}")
         step = {name: batch[name] for name in _STEP} | extras
         self._signature = signature
-        self._transitions = ReadyTransitions(signature, step, batch[SampleBatch.NEXT_OBS])
+        self.transitions = ReadyTransitions(signature, step, batch[SampleBatch.NEXT_OBS])
         self._observation = TreeColumns(signature.tree["observation"], "observation", None)
         self._episodes, self._t = _integers(batch, SampleBatch.EPS_ID), _integers(batch, SampleBatch.T)
         self._envs, self._agents = (
             _integers(batch, SampleBatch.ENV_ID),
             _integers(batch, SampleBatch.AGENT_INDEX),
         )
-        starts = starts_of_runs(batch.count, [self._episodes, self._envs, self._agents])
+        begins = starts_of_runs(batch.count, [self._episodes, self._envs, self._agents])
+        self._goes_on = ~self._ends(begins)
+        goes_on = self._goes_on[:-1] & (np.diff(self._t) == 1)
+        starts = np.union1d(begins, np.flatnonzero(~goes_on) + 1)
         self.runs = list(pairwise([*starts.tolist(), batch.count]))
+
+    def _ends(self, begins: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Returns the last row of each trajectory, and leaves in the transitions those alone that have a flag.
+
+        The row after the last one of an agent's episode may come in a later batch.
+
+        Args:
+            begins: the first rows of each agent's episodes.
+        """
+        columns, ends = self.transitions.columns, self.transitions.ends
+        flags: NDArray[np.bool_] = columns[SampleBatch.TERMINATEDS] | columns[SampleBatch.TRUNCATEDS]
+        lasts = np.append(begins[1:], len(ends)) - 1
+        ends[lasts] = flags[lasts]
+        self.transitions.ends = flags
+        return ends
 
     def agent(self, row: int) -> tuple[int, int]:
         """Returns the numbers of the environment and of the agent; 0 where a batch does not tell."""
@@ -67,24 +86,17 @@ class BatchRows:
 
     def observation(self, row: int) -> Any:
         """Returns the observation of a row."""
-        return self._observation.row(self._transitions.columns, row)
+        return self._observation.row(self.transitions.columns, row)
 
     def step(self, row: int) -> tuple[Any, ...]:
         """Returns the arguments of `StepWriter.add`."""
-        tree = self._signature.unflatten(self._transitions.row(row))
-        following = self._observation.row(self._transitions.following, row)
+        tree = self._signature.unflatten(self.transitions.row(row))
+        following = self._observation.row(self.transitions.following, row)
         return (*(tree[name] for name in _STEP[1:]), following, tree.get("extras"))
 
     def goes_on(self, row: int) -> bool:
-        """Whether the next row of the agent may belong to the same trajectory."""
-        flags = (
-            self._transitions.columns[name][row] for name in (SampleBatch.TERMINATEDS, SampleBatch.TRUNCATEDS)
-        )
-        return not any(flags)
-
-    def is_continued(self, row: int) -> bool:
-        """Whether the next row of the batch goes on with the trajectory."""
-        return not self._transitions.ends[row]
+        """Whether the row with the next number of the same episode belongs to the same trajectory."""
+        return bool(self._goes_on[row])
 
 
 def _integers(batch: SampleBatch, name: str) -> NDArray[np.int64]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
-from headrace.errors import Closed
+from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.rollouts.batch_rows import BatchRows
-from headrace.trajectories import StepWriter
 from headrace.trajectories.rules.step_rules import StepRule
+from headrace.trajectories.writers.run_writer import RunWriter
 
 if TYPE_CHECKING:
     from headrace.replay.interface import ReplayLike
@@ -27,7 +27,8 @@ class BatchWriter:
     Args:
         replay: a `Replay`, or an object with its interface. Its signature has `observation`, `action`, `reward`,
             `terminated`, `truncated`, and under `extras` other columns of the batches that are to be stored.
-        rules: what becomes items, as for `StepWriter`.
+        rules: what becomes items, as for `StepWriter`. With patterns, functions of priorities, or several rules of one
+            table, rows are stored one by one, which is slower.
         timeout: as for `StepWriter`.
 
     Raises:
@@ -55,7 +56,7 @@ class BatchWriter:
         self._closed = False
         self._lanes: dict[tuple[int, int], _Lane] = {}
         # Made now, so that wrong arguments are refused now.
-        self._unused: StepWriter | None = self._new_writer()
+        self._unused: RunWriter | None = self._new_writer()
 
     def write(self, batch: SampleBatch | MultiAgentBatch) -> None:
         """Writes all rows of a batch.
@@ -97,8 +98,8 @@ class BatchWriter:
             self._lanes[agent] = _Lane(writer)
         return self._lanes[agent]
 
-    def _new_writer(self) -> StepWriter:
-        return self._writers.enter_context(StepWriter(self._replay, self._rules, timeout=self._timeout))
+    def _new_writer(self) -> RunWriter:
+        return self._writers.enter_context(RunWriter(self._replay, self._rules, timeout=self._timeout))
 
 
 class _Lane:
@@ -108,18 +109,26 @@ class _Lane:
         writer: of its own.
     """
 
-    def __init__(self, writer: StepWriter) -> None:
+    def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
         self._expected: tuple[int, int] | None = None
 
     def write(self, rows: BatchRows, begin: int, end: int) -> None:
-        """Writes rows of one episode, which goes on if these are the rows that follow the last ones."""
-        for row in range(begin, end):
-            place = rows.place(row)
-            if place != self._expected:
-                self._writer.reset()
-                self._writer.add_first(rows.observation(row))
-            self._writer.add(*rows.step(row))
-            # The row after the last one of a run comes in a later batch.
-            goes_on = rows.goes_on(row) if row == end - 1 else rows.is_continued(row)
-            self._expected = (place[0], place[1] + 1) if goes_on else None
+        """Writes rows of one trajectory, which goes on if these are the rows that follow the last ones."""
+        writer, place = self._writer, rows.place(begin)
+        if place != self._expected:
+            writer.reset()
+            writer.add_first(rows.observation(begin))
+        self._expected, before = None, writer.open_rows or 0
+        try:
+            if writer.takes_runs:
+                writer.add_run(rows.transitions, begin, end)
+            else:
+                for row in range(begin, end):
+                    writer.add(*rows.step(row))
+        except (StoreFull, DeadlineExceeded):
+            if writer.open_rows is not None:
+                self._expected = (place[0], place[1] + writer.open_rows - before)
+            raise
+        if rows.goes_on(end - 1):
+            self._expected = (place[0], place[1] + end - begin)

@@ -20,6 +20,7 @@ from headrace.trajectories.writers.final_observations import read_final_observat
 from headrace.trajectories.writers.item_decisions import ItemDecisions
 from headrace.trajectories.writers.lane_states import LaneStates
 from headrace.trajectories.writers.lane_step import LaneStep
+from headrace.trajectories.writers.row_run import RowRun
 from headrace.trajectories.writers.unused_rows import UnusedRows
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class LaneRecorder:
         self._writer = writer
         self._steps = writer.steps
         self._row = CurrentRow(self.columns, self._lanes, writer.staged)
+
+    @property
+    def decides_items(self) -> bool:
+        """Whether there is a pattern or a priority function, which must see each step before it is stored."""
+        return self._decisions.are_made
 
     # ---- beginnings ------------------------------------------------------------------------------------------------
 
@@ -159,6 +165,37 @@ class LaneRecorder:
         counters.steps_written += lanes
         self._steps = steps
         self.is_storing = False
+
+    def take_run(self, run: RowRun, following: Columns) -> None:
+        """Writes transitions of the open episode of the only lane, of which the last one may end it.
+
+        Args:
+            run: the rows; the first one gets the observation that is kept from the call before.
+            following: `[n, ...]`, the columns of the next observations.
+
+        Raises:
+            StoreFull: in the middle of the run; what was stored is noted.
+        """
+        run.begin_with(self._row.kept)
+        self.will_store()
+        try:
+            run.store(self._writer)
+        except StoreFull:
+            self._note_run(run, following)
+            raise
+        self._note_run(run, following)
+
+    def _note_run(self, run: RowRun, following: Columns) -> None:
+        states, count, dropped = self.states, run.transitions, 0
+        if count:
+            self._row.keep({name: column[count - 1] for name, column in following.items()})
+        if run.episodes:
+            dropped = self._unused.end(self._every, states.rows(self._every) + count)
+            states.calls += count - 1
+            states.stepped(self._every)
+        else:
+            states.calls += count
+        self._note(run.stored, dropped, run.episodes)
 
     def _take_ends(self, row: Columns, following: Columns, final_observation: Any) -> None:
         """Writes a step in which some lanes end or are reset."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace.replay.intake.single_rows import append_transition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from headrace.replay.interface import WriterLike
 
@@ -29,6 +29,14 @@ class RowRun:
     columns: dict[str, NDArray[Any]]
     final: NDArray[np.bool_]
     stored: int = 0
+
+    def begin_with(self, observation: Mapping[str, Any]) -> None:
+        """Replaces these columns of the first row, where they differ."""
+        for name, value in observation.items():
+            column = self.columns[name]
+            if column[0].tobytes() != np.asarray(value, column.dtype).tobytes():
+                self.columns[name] = column.copy()
+                self.columns[name][0] = value
 
     def store(self, writer: WriterLike) -> None:
         """Stores all rows.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.replay.interface import ReplayLike
 
 
-_WAS_INTERRUPTED = (
+WAS_INTERRUPTED = (
     "add: an earlier call was interrupted while the writer stored its step, so the unfinished episodes were ended "
     "there, without their last observations. Nothing was taken now, and neither step can be sent again: reset the "
     "environment, then call add_first"
@@ -154,7 +154,7 @@ class StepWriter(Recorder):
             if writer is None:
                 raise self._closed()
             if recorder.is_storing and recorder.settle():
-                raise ValueError(_WAS_INTERRUPTED)
+                raise ValueError(WAS_INTERRUPTED)
             following = recorder.read((reward, terminated, truncated), action, next_observation, extras)
             if states.changed:
                 limits.watch()
