@@ -73,6 +73,39 @@ class Replay(DrawsBatches, Closing):
     ) -> None:
         self._core = ReplayCore(signature, tables, capacity=capacity, path=path, seed=seed, clock=clock)
 
+    @classmethod
+    def for_env(
+        cls,
+        env: Any,
+        tables: Iterable[Table],
+        *,
+        extras: Any = None,
+        capacity: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """Returns a replay for the steps of an environment: observations and actions of its spaces, float32 rewards.
+
+        Args:
+            env: an environment, single or vector, which stays open and is not reset; the id of a registered one, or a
+                callable that makes one, which is closed again.
+            tables, capacity, path, seed: see `Replay`.
+            extras: a tree of `ArraySpec`, the column `extras` that step writers fill; None for no such column.
+
+        Raises:
+            SpecError: a space without a fixed shape, or extras that are not a tree of `ArraySpec`.
+            ValueError: a vector environment that does not declare its autoreset mode (see `hr.envs.adapt`).
+
+        >>> import headrace as hr
+        >>> with hr.Replay.for_env("CartPole-v1", [hr.Table.uniform(1000)]) as replay:
+        ...     replay.signature.columns["reward"]
+        float32[]
+        """
+        from headrace.envs.step_signature import signature_of_env  # Here: most replays are made without.
+
+        signature = signature_of_env(env, {} if extras is None else {"extras": extras})
+        return cls(signature, tables, capacity=capacity, path=path, seed=seed)
+
     @property
     def signature(self) -> Signature:
         """The signature of one step."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from headrace.collectors.loop.columns import collected_signature
 from headrace.envs.columns import STEP_COLUMNS
 from headrace.envs.protocol import Indices
+from headrace.envs.step_signature import step_signature
 from headrace.policies import (
     ActingViews,
     CheckedPolicy,
@@ -78,7 +78,7 @@ class Actor:
         self._num_envs = num_envs
         # A policy without compute_actions takes the observation alone.
         shown = {name: view for name, view in views.items() if name == "observation" or reads_views(policy)}
-        known = collected_signature(observed, acted, self._states.specs)
+        known = step_signature(observed, acted, self._states.specs)
         acting = ActingViews(shown, known.tree, observed.columns, num_envs)
         self._views = acting or None
         self._is_first = True

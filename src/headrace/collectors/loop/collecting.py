@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.collectors.batches.view_columns import check_shown, check_view_columns
 from headrace.collectors.loop.actor import Actor
-from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature
+from headrace.collectors.loop.columns import check_columns, check_filled
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounts, count_steps
@@ -24,6 +24,7 @@ from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.profiling.recorder import TraceRecorder
 from headrace.envs import is_environment, new_columns
 from headrace.envs.protocol import AsyncStepper, Indices
+from headrace.envs.step_signature import step_signature
 from headrace.errors import SpecError
 from headrace.leases.messages import Commit
 from headrace.leases.page_writer import PageWriter
@@ -142,7 +143,7 @@ class CollectingLoop:
     def signature(self) -> Signature:
         """The columns of a step, as far as they are known."""
         stepper = self.stepper
-        return collected_signature(stepper.observation_signature, stepper.action_signature, self.extras or {})
+        return step_signature(stepper.observation_signature, stepper.action_signature, self.extras or {})
 
     def learn_columns(self) -> bool:
         """Asks the policy for the columns that it adds, unless they are known: it is about to act for the first time.

@@ -5,23 +5,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
-
-import numpy as np
+from collections.abc import Iterable
 
 from headrace.errors import SpecError
-from headrace.spec import ArraySpec, Signature
-
-
-def collected_signature(observed: Signature, acted: Signature, extras: Mapping[str, ArraySpec]) -> Signature:
-    """Returns the columns of one step as a collector stores them."""
-    tree = dict(observed.tree)
-    tree["action"] = acted.tree["action"]
-    tree["reward"] = ArraySpec((), np.float32)
-    tree["terminated"] = ArraySpec((), np.bool_)
-    tree["truncated"] = ArraySpec((), np.bool_)
-    tree.update(extras)
-    return Signature(tree)
+from headrace.spec import Signature
 
 
 def check_columns(wanted: Signature, given: Signature, extras: Iterable[str] = ()) -> None:
