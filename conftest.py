@@ -10,8 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parent
 
+_INTEGRATIONS = {"src/headrace/integrations/sb3.py": "stable_baselines3"}
 _NEED_JAX = ["src/headrace/replay/conversion/jax_batch.py", "src/headrace/trajectories/returns/jax_arrays.py"]
 collect_ignore = [] if importlib.util.find_spec("jax") else _NEED_JAX
+collect_ignore += [path for path, library in _INTEGRATIONS.items() if not importlib.util.find_spec(library)]
 
 
 def pytest_configure():
@@ -33,12 +35,27 @@ def pytest_configure():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Skips a test of what this system lacks: it ended with the error that says so."""
-    report = yield
+    """Skips a test of what this system lacks: it ended with the error that says so. Or no test may be skipped."""
+    report = _checked((yield))
     if call.excinfo is not None and sys.platform != "linux":
         reason = _unsupported(call.excinfo.value)
         if reason is not None:
             report.outcome, report.longrepr = "skipped", (str(item.path), None, f"Skipped: {reason}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    """Where no test may be skipped, a file may not either."""
+    return _checked((yield))
+
+
+def _checked(report):
+    """Returns the report; of a test that was skipped and may not be, it is a failure."""
+    if report.skipped and os.environ.get("HEADRACE_NO_SKIPS") and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2])
+        if "CUDA" not in reason:
+            report.outcome, report.longrepr = "failed", f"HEADRACE_NO_SKIPS is set: {reason}"
     return report
 
 

@@ -128,6 +128,11 @@ def as_array(value: Any, path: str) -> NDArray[Any]:
     return array
 
 
+def row_bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """Returns the bytes of each row, `[rows, bytes]`, to compare rows bit by bit."""
+    return np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:])).view(np.uint8)
+
+
 def _larger_than_64_bits(array: NDArray[Any]) -> int | None:
     """Returns the first integer that no dtype holds, if all objects of the array are numbers; else None."""
     values = array.reshape(-1).tolist() if array.dtype.kind == "O" else []

@@ -137,9 +137,10 @@ def test_sources(kind, source):
 @pytest.mark.parametrize("kind", KINDS)
 def test_jax_arrays(kind):
     # CW1, CP4.
-    jnp = pytest.importorskip("jax.numpy")
+    jax = pytest.importorskip("jax")
     with make(kind) as collector:
-        collector.update_policy_weights_({"value": jnp.full(3, 2.0, "float32").astype(float)})
+        with jax.enable_x64(True):
+            collector.update_policy_weights_({"value": jax.numpy.full(3, 2.0, "float64")})
         assert shown(collector) == (1, 2, 0, 0)
 
 

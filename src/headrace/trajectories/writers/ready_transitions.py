@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.arrays import row_bytes
 from headrace.errors import SpecError
 from headrace.replay.intake.selection import Selection
 from headrace.spec import Signature, as_array
@@ -121,10 +121,5 @@ class ReadyTransitions:
         """bool[n - 1]: whether a row's next observation is the next row's observation."""
         same = np.ones(max(self._count - 1, 0), np.bool_)
         for name, following in self.following.items():
-            same &= (_bits(following[:-1]) == _bits(self.columns[name][1:])).all(axis=1)
+            same &= (row_bytes(following[:-1]) == row_bytes(self.columns[name][1:])).all(axis=1)
         return same
-
-
-def _bits(rows: NDArray[Any]) -> NDArray[np.uint8]:
-    """Returns the bytes of each row, `[rows, bytes]`."""
-    return np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:])).view(np.uint8)
