@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from counting_rollouts import Recurrent, counters, worker
@@ -134,6 +135,45 @@ def test_views_of_others_need_the_environment_steps_of_rows():
     with worker(create, by_time, views=views, sample_collector=Halved) as made:
         with pytest.raises(hr.SpecError, match=r"cut: views of other agents need a column env_t"):
             made.sample()
+
+
+class Walker(gymnasium.Env):
+    """Walks and jumps; observes the number of steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Dict(
+        jump=gymnasium.spaces.Discrete(2), move=gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    )
+
+    def reset(self, *, seed=None, options=None):
+        self._time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self._time += 1
+        return np.full(1, self._time, np.float32), 1.0, self._time == 3, False, {}
+
+
+@pytest.mark.parametrize("sample_collector", [None, Stepwise])
+def test_a_tree_of_actions_before_a_first_step_is_zero(sample_collector: Any):
+    # V15
+    seen: list[Any] = []
+
+    class Policy:
+        def compute_actions(self, input_dict):
+            seen.append(input_dict)
+            count = len(input_dict["observation"])
+            return {"jump": np.ones(count, np.int64), "move": np.full((count, 3), 0.5, np.float32)}
+
+    views = {"last": hr.View("action", shift=-1), "jumps": hr.View("action/jump", shift="-2:-1", mask=True)}
+    with worker(Walker, Policy(), views=views, sample_collector=sample_collector) as made:
+        batch = made.sample()
+    for step, row in enumerate([0, 1, 1, 0, 1, 1]):
+        for last in (seen[step]["last"], {name: column[step] for name, column in batch["last"].items()}):
+            np.testing.assert_array_equal(np.ravel(last["move"]), np.full(3, 0.5 * row))
+            assert (last["move"].dtype, np.ravel(last["jump"]).tolist()) == (np.float32, [row])
+    assert seen[0]["jumps"].tolist() == [[0, 0]]
+    assert batch["jumps_mask"].tolist() == [[False, False], [False, True], [True, True]] * 2
 
 
 def test_an_override_changes_what_is_collected():

@@ -16,6 +16,7 @@ from headrace.arrays import ArraySpec
 from headrace.batches.joining import joined
 from headrace.batches.sample_batch import SampleBatch
 from headrace.checks import check_count
+from headrace.spec import Signature
 from headrace.trees import map_leaves
 from headrace.views.view import View, check_views
 
@@ -74,6 +75,8 @@ def _drawn(space: Any, leading: tuple[int, ...], random: np.random.Generator) ->
     """Returns a tree of arrays of elements of a space, with these leading axes."""
     if space is None or isinstance(space, ArraySpec):
         return _drawn_numbers(space or _SCALAR, leading, random)
+    if isinstance(space, Signature):
+        return map_leaves(lambda spec: _drawn_numbers(spec, leading, random), space.tree)
     # The space of the user keeps its random state.
     own = copy.deepcopy(space)
     own.seed(int(random.integers(1 << 31)))

@@ -26,9 +26,20 @@ def columns_shown(views: Mapping[str, View]) -> set[str]:
     return {column_of(name, view) for name, view in views.items()}
 
 
+def signature_of_space(space: Any) -> Signature:
+    """Returns the signature of a view's space: of a gymnasium space, of an `ArraySpec`, or the signature itself.
+
+    >>> signature_of_space(ArraySpec((3,), "float32")), signature_of_space(Signature({"jump": ArraySpec((), "int64")}))
+    (Signature(float32[3]), Signature({'jump': int64[]}))
+    """
+    if isinstance(space, Signature):
+        return space
+    return Signature(space) if isinstance(space, ArraySpec) else Signature.of_space(space)
+
+
 def spec_of_space(space: Any) -> Any:
-    """Returns the tree of specs of a gymnasium space, or of an `ArraySpec`."""
-    return space if isinstance(space, ArraySpec) else Signature.of_space(space).tree
+    """Returns the tree of specs of a view's space."""
+    return signature_of_space(space).tree
 
 
 def unknown_views(views: Mapping[str, View], known: Container[str]) -> dict[str, View]:

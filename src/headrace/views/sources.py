@@ -14,6 +14,7 @@ from headrace.spec import ArraySpec, Signature
 from headrace.store.layout import EDGE, UNKNOWN
 from headrace.views.causality import check_causal
 from headrace.views.columns import Columns
+from headrace.views.promised import signature_of_space
 from headrace.views.returns import kind_of
 from headrace.views.transition import SUM_PARTS, TransitionView
 from headrace.views.view import View, fill_value
@@ -179,7 +180,7 @@ def check_space(name: str, view: View, specs: Mapping[str, ArraySpec]) -> None:
     """
     if view.space is None:
         return
-    wanted = Signature(view.space) if isinstance(view.space, ArraySpec) else Signature.of_space(view.space)
+    wanted = signature_of_space(view.space)
     shapes = {leaf: spec.shape for leaf, spec in specs.items()}
     expected = {"" if leaf == trees.BARE else leaf: spec.shape for leaf, spec in wanted.columns.items()}
     if shapes != expected:

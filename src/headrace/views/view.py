@@ -26,7 +26,7 @@ class View:
 
     Args:
         data_col: the source column; a path presents one leaf or sub-tree. Default: the view's name.
-        space: a gymnasium space or `ArraySpec`: shape and dtype where there are no data.
+        space: a gymnasium space, an `ArraySpec`, or a `Signature` of a tree: shapes and dtypes where there are no data.
         shift: time offsets: an int adds no axis; a sequence or `"from:to[:step]"`, both ends inclusive, adds one.
         every: presents only rows 0, k, 2k, ... of an item.
         fill: value of places without data: "zeros", a value, or "edge", the nearest value that may be known at the row.

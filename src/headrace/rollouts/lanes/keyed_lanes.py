@@ -19,7 +19,7 @@ from headrace.rollouts.lanes.presenter import Presenter
 from headrace.rollouts.lanes.rows import Lanes
 from headrace.rollouts.lanes.sample_collector import SampleCollector
 from headrace.rollouts.pieces import Piece, PieceRows, SampleKey
-from headrace.spec import ArraySpec, Signature
+from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.arrays.rows import Segments
 from headrace.views.other_agents import Beside
@@ -149,15 +149,15 @@ class KeyedLanes(PolicyLanes):
         return self._presenter_of(of_others, of_others)
 
     def _with_spaces(self) -> dict[str, View]:
-        """Returns the agents' own views with the spaces of their columns, where they are single arrays."""
+        """Returns the agents' own views with the spaces of their columns, where these are known."""
         found = {}
         for name, view in self.views.items():
             if view.agent is not None:
                 continue
             spec = self._tree.get(column_of(name, view))
             is_whole = view.data_col in (None, column_of(name, view))
-            is_single = isinstance(spec, ArraySpec)
-            found[name] = view.replace(space=spec) if is_whole and is_single and view.space is None else view
+            is_known = is_whole and spec is not None and view.space is None
+            found[name] = view.replace(space=Signature(spec)) if is_known else view
         return found
 
     def _tree_at(self, name: str, row: int) -> Any:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 from headrace import trees
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature
+from headrace.views.promised import signature_of_space
 from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
@@ -123,7 +124,7 @@ def read(source: Episode | Fragment, views: Mapping[str, View], empty: Mapping[s
         elif stop == 0 and top in empty:
             found[top] = empty[top]
         elif stop == 0 and view.space is not None:
-            _put(found, path, _empty(view.space))
+            _put(found, path, signature_of_space(view.space).zeros(0))
         else:
             raise SpecError(f"view {name!r}: no column {path!r}; there are {', '.join(there)}")
         if isinstance(view, TransitionView):
@@ -159,13 +160,6 @@ def _columns(episode: Episode) -> dict[str, Any]:
             f"extras: expected names that no column of an episode has, got {', '.join(sorted(both))}"
         )
     return {**own, "t": np.arange(len(episode) + 1), **episode.extras}
-
-
-def _empty(space: Any) -> Any:
-    """Returns a tree of arrays without rows."""
-    if isinstance(space, ArraySpec):
-        return np.zeros((0, *space.shape), space.dtype)
-    return Signature.of_space(space).zeros(0)
 
 
 def _put(found: dict[str, Any], path: str, tree: Any) -> None:
