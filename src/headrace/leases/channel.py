@@ -59,6 +59,8 @@ class Channel:
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._waiting = 0
         self._has_greeted = self._is_held = False
+        # Messages that wait for others.
+        self._held: list[Payload] = []
         self.bytes_in = self.bytes_out = 0
 
     @classmethod
@@ -120,9 +122,12 @@ class Channel:
         """
         with self._sending:
             pieces = self._pieces(messages, payload, parts, descriptors)
-            if self._is_held and not (payload or parts or descriptors):
-                self._keep(pieces, (), 0)
-                return True
+            if self._is_held:
+                if not (payload or parts or descriptors):
+                    self._held += pieces
+                    self._waiting += len(pieces[0])
+                    return True
+                self._keep_held()
             try:
                 # Most messages are sent here, with no other work.
                 sent = 0 if self._unsent or descriptors else self._send_at_once(pieces)
@@ -166,6 +171,14 @@ class Channel:
         """Lets messages without a payload wait until `send_held`, which sends them in one piece."""
         self._is_held = True
 
+    def _keep_held(self) -> None:
+        """Puts the messages that wait for others behind those that are unsent."""
+        if self._held:
+            data = b"".join(self._held)
+            self._held.clear()
+            self._waiting -= len(data)
+            self._keep([data], (), 0)
+
     def send_held(self) -> None:
         """Ends `hold`.
 
@@ -173,8 +186,10 @@ class Channel:
             Disconnected: the peer is gone.
         """
         self._is_held = False
-        if self._unsent:
-            self.send_rest()
+        if self._held:
+            with self._sending, disconnected():
+                self._keep_held()
+                self._send_unsent()
 
     @property
     def unsent(self) -> int:

@@ -177,22 +177,24 @@ class QueueCore:
                     if not self._free:
                         break
                     self._start_batch()
-                stored += self._store_some([column[stored:] for column in columns])
+                stored += self._store_some(columns, stored, count)
         return stored
 
-    def _store_some(self, columns: Sequence[Array]) -> int:
-        """Copies the first samples of `columns` into the places that are left in the open batch."""
+    def _store_some(self, columns: Sequence[Array], begin: int, end: int) -> int:
+        """Copies samples of `columns` into the places that are left in the open batch; returns their number."""
         buffer = self._open
         # One step, so that local senders, who take no lock, get other places.
-        rows = list(islice(buffer.places, len(columns[0])))
-        if rows:
+        rows = list(islice(buffer.places, end - begin))
+        count = len(rows)
+        if count:
             done = buffer.done
+            first, last = rows[0], rows[-1] + 1
             for column, values in zip(buffer.columns, columns, strict=True):
-                column[rows[0] : rows[-1] + 1] = values[: len(rows)]
+                column[first:last] = values[begin : begin + count]
             done += rows
             if len(done) == self._batch_size:
                 self._announce()
-        return len(rows)
+        return count
 
     def _open_batch(self, wait: Wait) -> None:
         """Waits until the last pending batch has a free place, which another sender may still take first."""

@@ -45,6 +45,7 @@ class SampleLayout:
             formats.append((dtype, spec.shape))
             end += _aligned(math.prod(spec.shape) * dtype.itemsize)
         self.nbytes = max(end, _ALIGNMENT)
+        self._has_bools = any(spec.dtype.kind == "b" for spec in signature.columns.values())
         self._names = [str(index) for index in range(len(formats))]
         self._dtype = np.dtype(
             {"names": self._names, "formats": formats, "offsets": offsets, "itemsize": self.nbytes}
@@ -62,6 +63,8 @@ class SampleLayout:
 
     def checked(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Returns leaves that a peer has written; a byte of a bool that is neither 0 nor 1 is True."""
+        if not self._has_bools:
+            return list(columns)
         return [column.view(np.uint8) != 0 if column.dtype.kind == "b" else column for column in columns]
 
 

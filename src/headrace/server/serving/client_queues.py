@@ -69,13 +69,13 @@ class ClientQueues:
         if served is None:
             raise KeyError(f"no queue {request.queue!r}; there are {', '.join(map(repr, self._queues))}")
         match request:
-            case OpenSender():
-                self._open(request, served, frame.descriptors)
             case SendSamples():
                 sender = self._senders.get(request.queue)
                 if sender is None:
                     raise LeaseError("expected OpenSender before samples")
                 sender.take(request, frame.payload)
+            case OpenSender():
+                self._open(request, served, frame.descriptors)
             case TakeBatch():
                 self._take_batch(request, served)
             case GetQueueStatistics():
@@ -208,15 +208,19 @@ class _Sender:
         if self._is_closed:
             raise LeaseError("the session goes on over another connection")
         first, count, places = request.first, request.count, self._served.layout.places
-        in_flight = first + count - 1 - self._received + sum(len(each.columns[0]) for each in self._waiting)
+        in_flight = first + count - 1 - self._received
+        if self._waiting:
+            in_flight += sum(len(each.columns[0]) for each in self._waiting)
         if not (1 <= first <= self._received + 1 and count >= 1 and in_flight <= places):
             raise LeaseError(
                 f"expected sample {self._received + 1} and at most {places} in flight, got {first}, {count}"
             )
         columns = self._columns(first, count, payload)
-        known = self._received + 1 - first  # Sent twice, because a call was interrupted.
+        known = self._received + 1 - first
+        if known:  # Sent twice, because a call was interrupted.
+            columns = [column[known:] for column in columns]
         self._received = max(self._received, first + count - 1)
-        self._waiting.append(_Waiting(request.number, self._received, [column[known:] for column in columns]))
+        self._waiting.append(_Waiting(request.number, self._received, columns))
         if len(self._waiting) == 1 and not self.store_waiting():
             self._served.wait_for_places(self)
         self._served.serve()

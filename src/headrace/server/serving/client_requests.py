@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from headrace.errors import CheckpointError, Disconnected
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame
+from headrace.leases.messages import Goodbye
 from headrace.leases.selector import PeerSelector
 from headrace.server.limits import Limits
 from headrace.server.messages import requests
@@ -85,19 +86,27 @@ class ClientRequests:
             LeaseError: the message breaks the protocol.
         """
         match frame.message:
+            case requests.SendSamples() as request:  # First, since it comes most often.
+                self._try(self._queues.take, request, frame)
             case requests.Request() as request:
-                try:
-                    self._answer(request, frame)
-                except (Disconnected, LeaseError):
-                    raise
-                except Exception as error:
-                    self._sender.send(Failed(number=request.number, failure=failure_of(error)))
+                self._try(self._answer, request, frame)
             case WriterMessage():
                 self._writers.take(frame)
             case requests.ReturnBlocks(blocks=blocks):
                 self._sender.return_blocks(blocks)
+            case Goodbye():
+                raise Disconnected("the peer has ended")
             case message:
                 raise LeaseError(f"expected a request, got {type(message).__name__}")
+
+    def _try(self, answer: Callable[..., None], request: requests.Request, frame: Frame) -> None:
+        """Answers a request, or sends the error that it raises."""
+        try:
+            answer(request, frame)
+        except (Disconnected, LeaseError):
+            raise
+        except Exception as error:
+            self._sender.send(Failed(number=request.number, failure=failure_of(error)))
 
     def _answer(self, request: requests.Request, frame: Frame) -> None:
         services = self._services

@@ -112,15 +112,12 @@ class ServedConnection:
 
     def take(self, frame: Frame) -> None:
         """See `Peer.take`. A request that fails is answered with its error; anything else ends the connection."""
-        message = frame.message
         if self._is_ending:
             return
-        if self._handshake is not None:
-            self._shake_hands(self._handshake, message)
-        elif isinstance(message, Goodbye):
-            raise Disconnected("the peer has ended")
-        elif self._requests is not None:
+        if self._requests is not None:
             self._requests.take(frame)
+        elif self._handshake is not None:
+            self._shake_hands(self._handshake, frame.message)
 
     def send(
         self, *messages: Message, parts: Sequence[memoryview] = (), descriptors: tuple[int, ...] = ()
