@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.server.client.queues.flusher import Flusher
-from headrace.server.messages.requests import OpenSender, SendSamples
+from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
 from headrace.server.serving.client_queues import ClientQueues
 
 JOIN = 30.0
@@ -550,6 +550,8 @@ def test_a_sample_that_is_sent_alone_arrives_at_once(address):
     "requests",
     [
         [SendSamples(queue="q", first=1, count=1)],
+        [ConfirmSamples(queue="q", last=0)],
+        [OpenSender(queue="q", session=bytes(16)), ConfirmSamples(queue="q", last=1)],
         [OpenSender(queue="q", session=b"x")],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=2, count=1)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=2)],
@@ -608,6 +610,33 @@ def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkey
     assert sum(counts) == 162
     assert max(counts) == 32
     assert len(counts) < 20
+
+
+def test_shared_memory_confirms_without_messages(tmp_path):
+    """AK1 on one machine: the server writes the number of stored samples; a client that waits asks for a message."""
+    queue = hr.BatchQueue(0, 10, num_buffers=2)
+    with hr.Server({"q": queue}, address=None, unix=tmp_path / "s") as server:
+        with hr.Client(server.address) as client:
+            remote = client.queue("q")
+            remote.send(0)
+            until(lambda: queue.statistics().samples_received == 1)
+            answered = server.statistics().bytes_out
+            for number in range(1, 20):
+                remote.send(number)
+            until(lambda: queue.statistics().samples_received == 20)
+            remote.wait(0)
+            assert server.statistics().bytes_out == answered
+            for number in range(20, 84):  # As many as may be in flight beyond a full queue.
+                remote.send(number, timeout=5)
+            waiting = threading.Thread(target=lambda: remote.send(84, timeout=JOIN))
+            waiting.start()
+            found = queue.sample(timeout=5)[0].tolist()
+            waiting.join(JOIN)
+            until(lambda: server.statistics().bytes_out > answered)
+            while len(found) < 80:
+                found += queue.sample(timeout=5)[0].tolist()
+            assert found == list(range(80))
+            remote.wait(5)
 
 
 def test_streams_share_one_thread(address, monkeypatch):

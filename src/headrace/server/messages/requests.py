@@ -160,7 +160,8 @@ class OpenSender(OfQueue, kw_only=True):
     """Asks for `SenderOpened`; samples follow.
 
     A descriptor may come along, of a sealed memory file with a place for each sample in flight
-    (`headrace.server.messages.samples`). Sample n then lies in place `(n - 1) % places`.
+    (`headrace.server.messages.samples`). Sample n then lies in place `(n - 1) % places`, and the server writes there
+    which samples are stored, without a message.
 
     Attributes:
         session: the name of the session, 16 random bytes.
@@ -170,9 +171,9 @@ class OpenSender(OfQueue, kw_only=True):
 
 
 class SendSamples(OfQueue, kw_only=True):
-    """Brings samples, as the payload or in shared memory; `SamplesStored` follows when they are in the queue.
+    """Brings samples, as the payload or in shared memory. Its number is that of the request that opened the sender.
 
-    Its number is that of the request that opened the sender.
+    `SamplesStored` follows when they are in the queue; in shared memory only after `ConfirmSamples`.
 
     Attributes:
         first: number of the first sample in its session; the first of all is 1.
@@ -181,6 +182,19 @@ class SendSamples(OfQueue, kw_only=True):
 
     first: int
     count: int
+
+
+class ConfirmSamples(OfQueue, kw_only=True):
+    """Asks for `SamplesStored` when this sample or a later one is in the queue. Its number is that of `SendSamples`.
+
+    A client of shared memory sends it before it waits. Of several only the one with the lowest `last` is sure to be
+    answered.
+
+    Attributes:
+        last: number of the sample in its session.
+    """
+
+    last: int
 
 
 class TakeBatch(OfQueue, kw_only=True):
@@ -245,6 +259,7 @@ AnyRequest: TypeAlias = (
     | Peek
     | OpenSender
     | SendSamples
+    | ConfirmSamples
     | TakeBatch
     | GetQueueStatistics
     | AwaitVersion

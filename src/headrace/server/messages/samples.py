@@ -2,6 +2,9 @@
 
 Samples lie one behind the other. In a sample its leaves follow each other in the order of the signature, little-endian,
 each at a multiple of 8 bytes; the size of a sample is a multiple of 8 as well.
+
+Shared memory has a page more behind the samples, from the next multiple of 64 KiB on. Its first 8 bytes are the number
+of the last sample that is in the queue, which the server writes.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ MOST_IN_FLIGHT = 64
 """Samples of a client that are sent and not acknowledged, at most."""
 _RING_NBYTES = 1 << 23
 _ALIGNMENT = 8
+# Systems map memory from multiples of their page size, which is 64 KiB at most.
+_MAP_ALIGNMENT = 1 << 16
+COUNT_NBYTES = 4096
+"""Bytes behind the samples in shared memory."""
 
 
 class SampleLayout:
@@ -31,6 +38,7 @@ class SampleLayout:
         nbytes: of a sample.
         places: number of samples that a client may have sent without an acknowledgement: 64, or fewer where these would
             take more than 8 MiB, but at least 2.
+        count_offset: of the page behind the samples, in shared memory.
 
     >>> layout = SampleLayout(Signature.like({"observation": np.zeros(5, np.float32), "done": False}))
     >>> layout.nbytes, layout.places
@@ -51,6 +59,7 @@ class SampleLayout:
             {"names": self._names, "formats": formats, "offsets": offsets, "itemsize": self.nbytes}
         )
         self.places = min(MOST_IN_FLIGHT, max(2, _RING_NBYTES // self.nbytes))
+        self.count_offset = -(-self.places * self.nbytes // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
 
     def columns(self, memory: Any) -> list[NDArray[Any]]:
         """Returns the leaves of the samples in `memory`, arrays `[n, ...]` over it.

@@ -13,17 +13,20 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_seconds
 from headrace.errors import Closed
+from headrace.kernels.shared_count import SharedCount
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame, Payload
 from headrace.server.messages.answers import Failed, QueueBatch, QueueRecord, SamplesStored, SenderOpened
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import (
+    ConfirmSamples,
     GetQueueStatistics,
     OfQueue,
     OpenSender,
     SendSamples,
     TakeBatch,
 )
+from headrace.server.messages.samples import COUNT_NBYTES, SampleLayout
 from headrace.server.queue_core import Array, BatchQueueInfo
 from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.served_queue import ServedQueue, Taker
@@ -74,6 +77,11 @@ class ClientQueues:
                 if sender is None:
                     raise LeaseError("expected OpenSender before samples")
                 sender.take(request, frame.payload)
+            case ConfirmSamples():
+                sender = self._senders.get(request.queue)
+                if sender is None:
+                    raise LeaseError("expected OpenSender before samples")
+                sender.confirm(request)
             case OpenSender():
                 self._open(request, served, frame.descriptors)
             case TakeBatch():
@@ -95,8 +103,8 @@ class ClientQueues:
         earlier = self._senders.pop(request.queue, None)
         if earlier is not None:
             earlier.close()
-        memory = self._mapped(served, descriptors) if descriptors else None
-        sender = _Sender(served, request.session, memory, self._sender.send)
+        shared = self._mapped(served.layout, descriptors) if descriptors else None
+        sender = _Sender(served, request.session, shared, self._sender.send)
         self._senders[request.queue] = sender
         self._sender.send(
             SenderOpened(number=request.number, stored=sender.open(), most_nbytes=self._most_nbytes)
@@ -109,13 +117,15 @@ class ClientQueues:
                 "server a larger payload_nbytes in its limits, or the queue smaller batches"
             )
 
-    def _mapped(self, served: ServedQueue, descriptors: Sequence[int]) -> mmap.mmap:
-        nbytes = served.layout.nbytes * served.layout.places
+    def _mapped(self, layout: SampleLayout, descriptors: Sequence[int]) -> _Shared:
+        nbytes = layout.count_offset + COUNT_NBYTES
         descriptor, *others = descriptors
         is_fit = not others and is_sealed(descriptor) and os.fstat(descriptor).st_size >= nbytes
         if not self._in_place or not is_fit:
             raise LeaseError(f"expected one sealed memory file of {nbytes} bytes over a Unix socket")
-        return mmap.mmap(descriptor, nbytes, prot=mmap.PROT_READ)
+        samples = mmap.mmap(descriptor, layout.nbytes * layout.places, prot=mmap.PROT_READ)
+        count = mmap.mmap(descriptor, COUNT_NBYTES, offset=layout.count_offset)
+        return _Shared(layout.columns(samples), SharedCount(np.frombuffer(count, np.int64)))
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -179,24 +189,41 @@ class _Waiting(NamedTuple):
     columns: list[NDArray[Any]]
 
 
+class _Shared(NamedTuple):
+    """Memory of a client, in which its samples lie.
+
+    Attributes:
+        columns: arrays `[places, ...]`, one per leaf; read only.
+        stored: number of the last sample that is in the queue, for the client. The server never reads it.
+    """
+
+    columns: list[NDArray[Any]]
+    stored: SharedCount
+
+
 class _Sender:
     """The samples of one client for one queue."""
 
     def __init__(
-        self, served: ServedQueue, session: bytes, memory: mmap.mmap | None, send: Callable[..., None]
+        self, served: ServedQueue, session: bytes, shared: _Shared | None, send: Callable[..., None]
     ) -> None:
         self._served = served
         self._session = session
         self._send = send
-        self._shared = None if memory is None else served.layout.columns(memory)
+        self._shared = shared
+        # In shared memory: the sample whose confirmation the client waits for, and the request's number.
+        self._awaited: ConfirmSamples | None = None
         self._waiting: deque[_Waiting] = deque()
-        self._received = 0
+        self._received = self._stored = 0
         self._is_closed = False
 
     def open(self) -> int:
         """Returns the number of the last sample that the queue has of earlier connections of this session."""
         self._served.core.count_senders(1)
         self._received = self._served.core.sessions.begin(self._session, self)
+        if self._shared is not None:
+            self._shared.stored.set(self._received)
+        self._stored = self._received
         return self._received
 
     def take(self, request: SendSamples, payload: Payload) -> None:
@@ -234,14 +261,13 @@ class _Sender:
             return layout.checked(layout.columns(payload))
         if payload:
             raise LeaseError("expected samples in shared memory, got a payload")
+        shared = self._shared.columns
         begin = (first - 1) % layout.places
         end = begin + count
         if end <= layout.places:
-            columns = [column[begin:end] for column in self._shared]
+            columns = [column[begin:end] for column in shared]
         else:
-            columns = [
-                np.concatenate([column[begin:], column[: end - layout.places]]) for column in self._shared
-            ]
+            columns = [np.concatenate([column[begin:], column[: end - layout.places]]) for column in shared]
         return layout.checked(columns)
 
     def store_waiting(self) -> bool:
@@ -256,13 +282,42 @@ class _Sender:
                 self._send(Failed(number=number, failure=failure_of(error)))
                 continue
             left = len(columns[0]) - stored
-            queue.sessions.set_stored(self._session, last - left)
+            if stored:
+                self._note_stored(number, last - left)
             if left:
                 self._waiting[0] = _Waiting(number, last, [column[stored:] for column in columns])
                 return False
             self._waiting.popleft()
-            self._send(SamplesStored(number=number, stored=last))
         return True
+
+    def _note_stored(self, number: int, last: int) -> None:
+        """Notes that samples are stored, and tells the client."""
+        self._served.core.sessions.set_stored(self._session, last)
+        self._stored = last
+        if self._shared is None:
+            self._send(SamplesStored(number=number, stored=last))
+            return
+        self._shared.stored.set(last)
+        if self._awaited is not None and self._awaited.last <= last:
+            self._awaited = None
+            self._send(SamplesStored(number=number, stored=last))
+
+    def confirm(self, request: ConfirmSamples) -> None:
+        """Tells the client when a sample is stored.
+
+        Raises:
+            LeaseError: the sample was not sent.
+        """
+        if self._is_closed:
+            raise LeaseError("the session goes on over another connection")
+        if request.last > self._received:
+            raise LeaseError(
+                f"expected at most sample {self._received}, which was the last, got {request.last}"
+            )
+        if request.last <= self._stored:
+            self._send(SamplesStored(number=request.number, stored=self._stored))
+        elif self._awaited is None or request.last < self._awaited.last:
+            self._awaited = request
 
     def close(self) -> None:
         """Forgets the samples that wait. A second call does nothing."""

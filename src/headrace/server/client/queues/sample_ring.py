@@ -7,7 +7,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.server.messages.samples import SampleLayout
+import numpy as np
+
+from headrace.kernels.shared_count import SharedCount
+from headrace.server.messages.samples import COUNT_NBYTES, SampleLayout
 from headrace.system import sealed_memory_file
 
 
@@ -20,6 +23,7 @@ class SampleRing:
 
     Attributes:
         places: number of places.
+        count: number of the last sample that the server has stored, which the server writes if the memory is shared.
         descriptors: of the shared memory, for the server.
 
     >>> import numpy as np
@@ -34,13 +38,14 @@ class SampleRing:
     def __init__(self, layout: SampleLayout, *, is_shared: bool) -> None:
         self.places = layout.places
         self._sample_nbytes = layout.nbytes
-        nbytes = layout.places * layout.nbytes
+        nbytes = layout.count_offset + COUNT_NBYTES
         descriptor = sealed_memory_file("headrace-samples", nbytes) if is_shared else -1
         self.descriptors: tuple[int, ...] = (descriptor,) if is_shared else ()
         # Takes memory when it is first written: many clients send nothing.
         memory = mmap.mmap(descriptor, nbytes)
-        self._bytes = memoryview(memory)
-        self._columns = layout.columns(memory)
+        self._bytes = memoryview(memory)[: layout.places * layout.nbytes]
+        self._columns = layout.columns(self._bytes)
+        self.count = SharedCount(np.frombuffer(memory, np.int64, 1, layout.count_offset))
         self._one_column = self._columns[0] if len(self._columns) == 1 else None
 
     def write(self, number: int, values: Sequence[Any]) -> None:

@@ -15,22 +15,24 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from headrace import forking
 from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.kernels.shared_count import SharedCount
 from headrace.leases.frames import ProtocolError
 from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
 from headrace.server.client.queues.sample_ring import SampleRing
 from headrace.server.messages.answers import Answer, Failed, SamplesStored
-from headrace.server.messages.requests import OpenSender, SendSamples
+from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
 from headrace.server.messages.samples import SampleLayout
 from headrace.waits import Wait
 
 _MESSAGE_NBYTES = 1 << 20
+_MOST_STORED = 1 << 62
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
 # A waiting thread looks this often whether Ctrl-C has come.
 _TURN_SECONDS = 0.5
@@ -58,20 +60,24 @@ class Linked(Protocol):
         """
 
 
-class _Progress:
-    """The samples that the server has confirmed over one connection, noted by the thread that reads it.
+class _Sender:
+    """The stream at the server, over one connection; the thread that reads the connection notes answers.
 
-    Attributes:
+    Args:
         link: the connection.
         number: of the request that opened the sender, which answers name.
-        confirmed: number of the last sample that is in the queue.
+        count: number of the last sample that is in the queue.
+        is_shared: whether the server writes the count itself.
+
+    Attributes:
+        link, number, count, is_shared: see above.
         error: the queue's refusal.
     """
 
-    __slots__ = ("confirmed", "error", "link", "number")
+    __slots__ = ("count", "error", "is_shared", "link", "number")
 
-    def __init__(self, link: Link, number: int, confirmed: int) -> None:
-        self.link, self.number, self.confirmed = link, number, confirmed
+    def __init__(self, link: Link, number: int, count: SharedCount, *, is_shared: bool) -> None:
+        self.link, self.number, self.count, self.is_shared = link, number, count, is_shared
         self.error: Exception | None = None
 
     def take(self, answer: Answer) -> None:
@@ -81,7 +87,10 @@ class _Progress:
             ProtocolError: it is not one to samples.
         """
         if isinstance(answer, SamplesStored):
-            self.confirmed = answer.stored
+            if not 0 <= answer.stored <= _MOST_STORED:
+                raise ProtocolError(f"expected the number of a sample, got {answer.stored}")
+            if not self.is_shared:
+                self.count.set(answer.stored)
         elif isinstance(answer, Failed):
             self.error = answer.failure.error
         else:
@@ -91,19 +100,17 @@ class _Progress:
 class _NextConfirmation:
     """A wait until more samples are confirmed, or refused, or the connection has ended."""
 
-    __slots__ = ("_progress", "_stored")
+    __slots__ = ("_sender", "_stored")
 
-    def __init__(self, progress: _Progress, stored: int) -> None:
-        self._progress, self._stored = progress, stored
+    def __init__(self, sender: _Sender, stored: int) -> None:
+        self._sender, self._stored = sender, stored
 
     @property
     def is_done(self) -> bool:
         """Whether it is over."""
-        progress = self._progress
+        sender = self._sender
         return (
-            progress.confirmed > self._stored
-            or progress.error is not None
-            or progress.link.failure is not None
+            sender.count.get() > self._stored or sender.error is not None or sender.link.failure is not None
         )
 
 
@@ -121,6 +128,8 @@ class SampleStream:
         self._queue = queue
         self._session = os.urandom(16)
         self._ring = SampleRing(layout, is_shared=client.can_share)
+        self._count = self._ring.count
+        self._is_shared = client.can_share
         self._places = layout.places
         self._sample_nbytes = layout.nbytes
         self._together = 1
@@ -132,7 +141,7 @@ class SampleStream:
         # `put` only compares numbers: the last sample for which there is a place, and the one that fills a message.
         self._free_until = self._full_at = 0
         # Of the connection; None while there is none.
-        self._progress: _Progress | None = None
+        self._sender: _Sender | None = None
         # Forks of this process as `put` expects them; -1 before the sender is open.
         self._open_forks = -1
         self._lost_at = 0.0
@@ -170,11 +179,11 @@ class SampleStream:
             number = self._written + 1
             self._ring.write(number, values)
             self._written = number
-            progress = self._progress
+            sender = self._sender
             if number >= self._full_at:
                 self._gathers = True
                 self._send()
-            elif not self._gathers and (progress is None or progress.confirmed >= self._sent):
+            elif not self._gathers and (sender is None or self._count.get() >= self._sent):
                 self._send()
             elif not self._will_flush:
                 self._flush_later()
@@ -244,13 +253,22 @@ class SampleStream:
                 raise Closed(f"{self._goodbye}; {self._pending} samples are not confirmed")
             wait = wait or Wait(SYSTEM_CLOCK, timeout, message, lambda: self._pending)
             left = _TURN_SECONDS if timeout is None else min(timeout - wait.seconds, _TURN_SECONDS)
-            progress, stored = self._progress, self._stored
+            sender, stored = self._sender, self._stored
+            if sender is not None and sender.is_shared:
+                self._ask_to_confirm(sender)
             with self._unlocked():
                 self._look(wait)
-                if progress is not None:
-                    progress.link.is_answered(_NextConfirmation(progress, stored), time.monotonic() + left)
+                if sender is not None:
+                    sender.link.is_answered(_NextConfirmation(sender, stored), time.monotonic() + left)
                 else:
                     self._opened.wait(left)
+
+    def _ask_to_confirm(self, sender: _Sender) -> None:
+        """Asks for an answer, which ends the wait that follows, when a message of samples is stored."""
+        last = min(self._stored + self._together, self._sent)
+        if last > self._stored:
+            with suppress(Disconnected, Closed):
+                sender.link.post(ConfirmSamples(number=sender.number, queue=self._queue, last=last))
 
     def _look(self, wait: Wait) -> None:
         """Raises if the time of a wait is over, or if the server was not reached for the client's timeout."""
@@ -258,10 +276,10 @@ class SampleStream:
         try:
             wait.look(None)
         except DeadlineExceeded as error:
-            if self._progress is not None:
+            if self._sender is not None:
                 raise
             raise self._disconnected(str(error)) from error
-        if self._progress is None and longest is not None and time.monotonic() - self._lost_at > longest:
+        if self._sender is None and longest is not None and time.monotonic() - self._lost_at > longest:
             raise self._disconnected(f"it was not reached again in {longest:.3g} s")
 
     def _disconnected(self, reason: str) -> Disconnected:
@@ -295,30 +313,30 @@ class SampleStream:
 
     def _advance(self) -> None:
         """Takes the answers that have come, and sends the samples that are written if nothing is in flight."""
-        if self._progress is not None:
-            self._progress.link.look()
+        if self._sender is not None:
+            self._sender.link.look()
         self._settle()
         if self._sent == self._stored:
             self._send()
 
     def _settle(self) -> None:
         """Notes the samples that are confirmed, or refused, or lost with the connection."""
-        progress = self._progress
-        if progress is not None:
-            self._stored = max(self._stored, min(progress.confirmed, self._written))
+        sender = self._sender
+        if sender is not None:
+            self._stored = max(self._stored, min(self._count.get(), self._written))
             # An interrupted call may have sent more than it noted.
             self._sent = max(self._sent, self._stored)
-            failure = progress.link.failure
+            failure = sender.link.failure
             if failure is not None:
                 self._lose(failure)
-            elif progress.error is not None:
-                self._refusal = progress.error
+            elif sender.error is not None:
+                self._refusal = sender.error
         is_open = self._refusal is None and not self._closing.is_set()
         self._free_until = self._stored + self._places if is_open else 0
 
     def _lose(self, failure: BaseException) -> None:
         """Notes that the connection has ended: what is not confirmed will be sent again."""
-        self._progress = None
+        self._sender = None
         if isinstance(failure, Closed):
             self._goodbyes += 1
             self._goodbye = str(failure)
@@ -328,15 +346,15 @@ class SampleStream:
 
     def _send(self) -> None:
         """Sends the samples that are written."""
-        progress = self._progress
-        if progress is not None and self._refusal is None:
+        sender = self._sender
+        if sender is not None and self._refusal is None:
             while self._sent < self._written:
                 count = min(self._written - self._sent, self._together)
                 first = self._sent + 1
-                parts = () if self._ring.descriptors else self._ring.parts(first, count)
-                message = SendSamples(number=progress.number, queue=self._queue, first=first, count=count)
+                parts = () if self._is_shared else self._ring.parts(first, count)
+                message = SendSamples(number=sender.number, queue=self._queue, first=first, count=count)
                 try:
-                    progress.link.post(message, parts)
+                    sender.link.post(message, parts)
                 except (Disconnected, Closed):
                     break
                 self._sent += count
@@ -355,18 +373,19 @@ class SampleStream:
         """Opens the sender at the server over the client's connection, which may be a new one."""
         with self._opening:
             link = self._client.link()
-            if self._progress is not None and self._progress.link is link:
+            if self._sender is not None and self._sender.link is link:
                 return
             request = OpenSender(queue=self._queue, session=self._session)
             reply = link.begin(request, descriptors=self._ring.descriptors)
             answer, _ = link.wait(reply, self._client.timeout)
             with self._lock:
                 self._stored = self._sent = max(self._stored, answer.stored)
+                self._count.set(self._stored)
                 most_nbytes = min(_MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
-                progress = _Progress(link, reply.number, self._stored)
-                link.listen(reply.number, progress.take)
-                self._progress = progress
+                sender = _Sender(link, reply.number, self._count, is_shared=self._is_shared)
+                link.listen(reply.number, sender.take)
+                self._sender = sender
                 self._open_forks = self._forks
                 self._opened.set()
                 self._settle()
@@ -392,7 +411,7 @@ class SampleStream:
         """Sends what is collected if nothing is in flight; returns whether something is collected still."""
         with self._lock:
             self._will_flush = self._gathers = False
-            if self._closing.is_set() or self._progress is None:
+            if self._closing.is_set() or self._sender is None:
                 return False
             self._advance()
             # After a lost connection `look_after` goes on.
@@ -406,7 +425,7 @@ class SampleStream:
             if self._closing.is_set() or self._refusal is not None:
                 return False
             self._advance()
-            if self._progress is None and self._pending and not self._is_reopening:
+            if self._sender is None and self._pending and not self._is_reopening:
                 self._is_reopening = True
                 threading.Thread(target=self._open_again, name="headrace-reconnect", daemon=True).start()
             self._is_watched = self._pending > 0
