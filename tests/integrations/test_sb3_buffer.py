@@ -1,22 +1,29 @@
 """`headrace.integrations.sb3.ReplayBuffer` has the same transitions as SB3's own buffers after the same calls."""
 
+import copy
+import pickle
+
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from sb3_histories import ACTIONS, BOX, DICT, IMAGE, NUMBER, add_copy, history
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer as Theirs
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from headrace.integrations.sb3 import ReplayBuffer
 
+DICT_OF_BOXES = gymnasium.spaces.Dict({"one": BOX, "two": BOX})
 
-def all_of_theirs(buffer, monkeypatch):
+
+def all_of_theirs(buffer, monkeypatch, env):
     """Every transition of SB3's buffer: a list of batches, one an environment."""
     found = []
     for lane in range(buffer.n_envs):
         with monkeypatch.context() as patch:
             patch.setattr(np.random, "randint", lambda *_, size, lane=lane, **__: np.full(size, lane))
-            found.append(buffer._get_samples(np.arange(buffer.size())))
+            found.append(buffer._get_samples(np.arange(buffer.size()), env))
     return found
 
 
@@ -25,7 +32,7 @@ def rows(sample):
     arrays = {}
     for name, value in sample._asdict().items():
         for key, tensor in (value if isinstance(value, dict) else {"": value}).items():
-            if tensor is not None:
+            if tensor is not None and name not in ("keys", "weights"):
                 arrays[name, key] = tensor.numpy()
     keys = [name for name in arrays if name[0] == "observations"]
     return {
@@ -34,10 +41,10 @@ def rows(sample):
     }
 
 
-def compare(ours, theirs, monkeypatch, *, late):
+def compare(ours, theirs, monkeypatch, *, late, env=None):
     """Compares all transitions; those of the oldest `late` positions may have been removed already."""
-    expected = [rows(sample) for sample in all_of_theirs(theirs, monkeypatch)]
-    drawn = rows(ours.sample(50 * ours.buffer_size * ours.n_envs))
+    expected = [rows(sample) for sample in all_of_theirs(theirs, monkeypatch, env)]
+    drawn = rows(ours.sample(50 * ours.buffer_size * ours.n_envs, env))
     assert len(drawn) == len(ours.replay.table("replay")) == theirs.size() * theirs.n_envs
     both = {key: fields for lane in expected for key, fields in lane.items()}
     assert len(both) == theirs.size() * theirs.n_envs
@@ -169,3 +176,66 @@ def test_samples_follow_numpys_seed():
             buffer.add(*call)
         samples.append(buffer.sample(16).observations)
     assert torch.equal(*samples)
+
+
+class Environment(gymnasium.Env):
+    """Has spaces, and nothing else."""
+
+    def __init__(self, space):
+        self.observation_space, self.action_space = space, ACTIONS["discrete"]
+
+
+@pytest.mark.parametrize(
+    ("space", "n_steps"), [(BOX, 1), (BOX, 3), (DICT_OF_BOXES, 1)], ids=["one step", "n steps", "dict"]
+)
+def test_normalized_samples(space, n_steps, monkeypatch):
+    env = VecNormalize(DummyVecEnv([lambda: Environment(space)]), clip_reward=0.5, clip_obs=2.0)
+    statistics = [env.obs_rms] if space is BOX else env.obs_rms.values()
+    for each in statistics:
+        each.mean, each.var = each.mean + 3.0, each.var * 4.0
+    env.ret_rms.var = np.float64(9.0)
+    kind = DictReplayBuffer if space is not BOX else NStepReplayBuffer if n_steps > 1 else Theirs
+    options = {"n_steps": n_steps, "gamma": 0.9} if n_steps > 1 else {}
+    arguments = (200, space, ACTIONS["discrete"], "cpu")
+    ours, theirs = ReplayBuffer(*arguments, **options), kind(*arguments, **options)
+    for call in history(space, ACTIONS["discrete"], 1, 100):
+        add_copy(ours, call)
+        add_copy(theirs, call)
+    ours.cut_episodes()
+    theirs_all, drawn = all_of_theirs(theirs, monkeypatch, env), ours.sample(10_000, env)
+    for name in ("rewards", "dones"):
+        expected = torch.cat([getattr(each, name) for each in theirs_all]).numpy()
+        found = getattr(drawn, name).numpy()
+        np.testing.assert_allclose(np.unique(found.round(5)), np.unique(expected.round(5)), atol=2e-5)
+    for name in ("observations", "next_observations"):
+        expected, found = getattr(theirs_all[0], name), getattr(drawn, name)
+        for key in space.spaces if space is not BOX else [None]:
+            one, other = (found, expected) if key is None else (found[key], expected[key])
+            assert one.dtype == other.dtype
+            assert {row.tobytes() for row in one.numpy()} == {row.tobytes() for row in other.numpy()}
+
+
+@pytest.mark.parametrize("copied", [lambda each: pickle.loads(pickle.dumps(each)), copy.deepcopy])
+@pytest.mark.parametrize("priority_exponent", [None, 0.6])
+def test_a_saved_buffer_goes_on(copied, priority_exponent):
+    buffer = ReplayBuffer(
+        60, DICT, ACTIONS["discrete"], "cpu", 2, n_steps=2, priority_exponent=priority_exponent
+    )
+    calls = list(history(DICT, ACTIONS["discrete"], 2, 60))
+    for call in calls[:50]:
+        add_copy(buffer, call)
+    if priority_exponent is not None:
+        buffer.update_priorities(buffer.sample(30).keys, np.arange(1.0, 31.0))
+    other = copied(buffer)
+    for call in calls[50:]:
+        add_copy(buffer, call)
+        add_copy(other, call)
+    assert (other.size(), other.pos, other.full) == (buffer.size(), buffer.pos, buffer.full)
+    for each in (buffer, other):
+        each.cut_episodes()
+    one, two = rows(buffer.sample(4000)), rows(other.sample(4000))
+    assert one.keys() == two.keys()
+    assert len(one) == 60
+    for key, fields in one.items():
+        for name, value in fields.items():
+            np.testing.assert_array_equal(value, two[key][name])

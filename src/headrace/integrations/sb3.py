@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import weakref
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,6 @@ except ImportError as error:
 from headrace.integrations.lane_transitions import LaneTransitions
 from headrace.replay.public import Replay
 from headrace.spec import ArraySpec, Signature
-from headrace.tables.description import selectors
 from headrace.tables.description.table import Table
 from headrace.trajectories.writers.transition_writer import TransitionWriter
 from headrace.views.view import View
@@ -28,9 +29,30 @@ from headrace.views.view import View
 if TYPE_CHECKING:
     import torch
     from gymnasium import spaces
+    from numpy.typing import ArrayLike
     from stable_baselines3.common.vec_env import VecNormalize
 
+    from headrace.replay.sampling.replay_sample import SampleInfo
+
 _TABLE = "replay"
+
+
+class PrioritizedSamples(NamedTuple):
+    """A sample of a prioritized buffer: the fields of SB3's samples, then these.
+
+    Attributes:
+        weights: float32 `[B, 1]`: importance weights, at most 1; the loss of each transition is multiplied by its own.
+        keys: uint64 `[B]`, for `ReplayBuffer.update_priorities`.
+    """
+
+    observations: Any
+    actions: torch.Tensor
+    next_observations: Any
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | None
+    weights: torch.Tensor
+    keys: NDArray[np.uint64]
 
 
 class ReplayBuffer(SB3ReplayBuffer):
@@ -40,7 +62,8 @@ class ReplayBuffer(SB3ReplayBuffer):
     passes them; give the others with `replay_buffer_kwargs`. Observations may be those of a Dict space.
 
     A transition can be sampled when the next one of its environment is added (n-step: the next n), or its episode ends.
-    A sample of a buffer that has no such transition yet ends the episodes where they are.
+    A sample of a buffer that has no such transition yet ends the episodes where they are, and so does saving: a return
+    of several steps does not go on over such an end.
 
     Args:
         buffer_size: number of transitions.
@@ -51,13 +74,19 @@ class ReplayBuffer(SB3ReplayBuffer):
         handle_timeout_termination: True: a step whose info has a true "TimeLimit.truncated" is not `done` in samples.
         n_steps: largest number of transitions in a return; above 1 samples have `discounts`.
         gamma: the discount of one step, for n-step returns.
+        priority_exponent: a transition is drawn in proportion to its priority to the power of this number, and samples
+            are `PrioritizedSamples`. New transitions have the largest priority so far. None draws each as likely.
+        importance_exponent: of the importance weights; 1 corrects for the priorities fully.
 
     Attributes:
         replay: the `Replay`, with statistics.
+        importance_exponent: may be set at any time.
 
     Raises:
-        ValueError: n_steps < 1, or gamma outside [0, 1].
+        ValueError: n_steps < 1, gamma outside [0, 1], or priority_exponent < 0.
         SpecError: a space whose observations are not arrays of one shape and dtype.
+
+    Source: T. Schaul et al., "Prioritized Experience Replay" (2016), for priorities and weights.
 
     >>> from gymnasium.spaces import Box, Discrete
     >>> buffer = ReplayBuffer(1000, Box(-1, 1, (3,)), Discrete(2), device="cpu")
@@ -81,6 +110,8 @@ class ReplayBuffer(SB3ReplayBuffer):
         *,
         n_steps: int = 1,
         gamma: float = 0.99,
+        priority_exponent: float | None = None,
+        importance_exponent: float = 0.4,
     ) -> None:
         # SB3's own buffer would allocate its arrays.
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)
@@ -89,8 +120,14 @@ class ReplayBuffer(SB3ReplayBuffer):
         self.handle_timeout_termination = handle_timeout_termination
         self.n_steps = n_steps
         self.gamma = gamma
-        max_size = self.buffer_size * n_envs
-        table = Table(_TABLE, sampler=selectors.Uniform(), remover=selectors.Fifo(), max_size=max_size)
+        self.priority_exponent = priority_exponent
+        self.importance_exponent = importance_exponent
+        self._largest_priority = 1.0
+        size = self.buffer_size * n_envs
+        if priority_exponent is None:
+            table = Table.uniform(size)
+        else:
+            table = Table.prioritized(size, priority_exponent)
         # SB3 seeds NumPy's global generator, and its own buffers draw from it.
         seed = int(np.random.randint(2**31))  # noqa: NPY002
         self._use(Replay(self._signature(), [table], seed=seed))
@@ -157,7 +194,7 @@ class ReplayBuffer(SB3ReplayBuffer):
         timeouts = np.zeros(self.n_envs, np.bool_)
         if self.handle_timeout_termination:
             timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
-        self._transitions.add(
+        keys = self._transitions.add(
             self._read(obs),
             np.reshape(action, (self.n_envs, self.action_dim)),
             reward,
@@ -165,6 +202,7 @@ class ReplayBuffer(SB3ReplayBuffer):
             timeouts,
             self._read(next_obs),
         )
+        self._raise_priorities(keys)
         self.pos = (self.pos + 1) % self.buffer_size
         self.full |= self.pos == 0
 
@@ -186,8 +224,13 @@ class ReplayBuffer(SB3ReplayBuffer):
 
     def cut_episodes(self) -> None:
         """Ends the episodes where they are, without a flag, so that all transitions can be sampled."""
-        self._writer.reset()
+        self._raise_priorities(self._writer.reset())
         self._transitions.forget()
+
+    def _raise_priorities(self, keys: list[int]) -> None:
+        """Gives new transitions, whose priority is 1, the largest priority so far."""
+        if keys and self._largest_priority > 1:
+            self.replay.update_priorities(_TABLE, keys, np.full(len(keys), self._largest_priority))
 
     @property
     def dones(self) -> _Dones:
@@ -198,17 +241,17 @@ class ReplayBuffer(SB3ReplayBuffer):
 
     def sample(
         self, batch_size: int, env: VecNormalize | None = None
-    ) -> ReplayBufferSamples | DictReplayBufferSamples:
-        """Draws transitions, each as likely as any other.
+    ) -> ReplayBufferSamples | DictReplayBufferSamples | PrioritizedSamples:
+        """Draws transitions, each by itself: one may come twice.
 
         Args:
-            batch_size: number of transitions.
+            batch_size: number B of transitions.
             env: normalizes observations and rewards; None leaves them as they are.
 
         Returns:
-            Tensors `[batch_size, ...]`, of a Dict space dicts of them. `dones` is 1 where an episode ended other than
-            by a time limit. With n_steps > 1, `rewards` are n-step returns, `next_observations` come after them, and
-            `discounts` is the discount of what follows.
+            Tensors `[B, ...]`, of a Dict space dicts of them. `dones`, float32 `[B, 1]`, is 1 where an episode ended
+            other than by a time limit. With n_steps > 1, `rewards` are n-step returns, `next_observations` come after
+            them, and `discounts`, float32 `[B, 1]`, is the discount of what follows.
 
         Raises:
             ValueError: the buffer is empty, or batch_size < 1.
@@ -217,19 +260,45 @@ class ReplayBuffer(SB3ReplayBuffer):
             self.cut_episodes()
             if not len(self.replay.table(_TABLE)):
                 raise ValueError("sample: the buffer is empty; add transitions first")
-        data = self.replay.sample(_TABLE, batch_size, views=self._views, timeout=0).data
-        observations, following = data["observation"], data["next_observation"]
-        kind = DictReplayBufferSamples if isinstance(self.obs_shape, dict) else ReplayBufferSamples
-        return kind(
-            self._to_tensors(self._normalize_obs(observations, env)),
+        sampled = self.replay.sample(_TABLE, batch_size, views=self._views, timeout=0)
+        data = sampled.data
+        discounts = self.gamma ** data["n"].astype(np.float32)[:, None] if self.n_steps > 1 else None
+        fields = (
+            self._to_tensors(self._normalize_obs(data["observation"], env)),
             self._to_tensors(data["action"]),
-            self._to_tensors(self._normalize_obs(following, env)),
+            self._to_tensors(self._normalize_obs(data["next_observation"], env)),
             self._to_tensors(data["terminated"].astype(np.float32)[:, None]),
             self._to_tensors(self._returns(data, env)[:, None]),
-            self._to_tensors(self.gamma ** data["n"].astype(np.float32)[:, None])
-            if self.n_steps > 1
-            else None,
+            None if discounts is None else self._to_tensors(discounts),
         )
+        if self.priority_exponent is not None:
+            return PrioritizedSamples(
+                *fields, self._to_tensors(self._weights(sampled.info)), sampled.info.keys
+            )
+        return (DictReplayBufferSamples if isinstance(self.obs_shape, dict) else ReplayBufferSamples)(*fields)
+
+    def _weights(self, info: SampleInfo) -> NDArray[np.float32]:
+        """float32[B, 1]: the importance weights, of which the largest is 1."""
+        weights = (info.table_size * info.probabilities) ** -self.importance_exponent
+        scaled: NDArray[np.float32] = (weights / weights.max()).astype(np.float32)
+        return scaled[:, None]
+
+    def update_priorities(self, keys: ArrayLike, priorities: torch.Tensor | ArrayLike) -> None:
+        """Sets the priorities of transitions; those that were removed since are ignored.
+
+        Args:
+            keys: of a sample, `[B]`.
+            priorities: such as the absolute errors of the sample and a small number, `[B]` or `[B, 1]`.
+
+        Raises:
+            ValueError: the buffer has no priorities; or one is negative or not finite. Nothing changes.
+        """
+        if self.priority_exponent is None:
+            raise ValueError("update_priorities: expected a buffer with priority_exponent, got one without")
+        values = np.asarray(priorities.detach().cpu() if hasattr(priorities, "detach") else priorities)
+        values = values.astype(np.float64).reshape(-1)
+        self.replay.update_priorities(_TABLE, keys, values)
+        self._largest_priority = max(self._largest_priority, *values.tolist())
 
     def _returns(self, data: Any, env: VecNormalize | None) -> NDArray[np.float32]:
         """float32[B]: the n-step returns of rewards that are normalized each by itself."""
@@ -243,6 +312,32 @@ class ReplayBuffer(SB3ReplayBuffer):
         if isinstance(tree, dict):
             return {name: self.to_torch(array, copy=False) for name, array in tree.items()}
         return self.to_torch(tree, copy=False)
+
+    # ---- saving ------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The settings, and a checkpoint of the replay as bytes of files; for `save_replay_buffer`."""
+        self.cut_episodes()
+        state = {name: value for name, value in vars(self).items() if name not in _MADE_FROM_REPLAY}
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.replay.save(folder)
+            files = {
+                str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()
+            }
+        return state | {"files": files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.pop("files")
+        vars(self).update(state)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in files.items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            self._use(Replay.load(folder))
+
+
+_MADE_FROM_REPLAY = {"replay", "_writer", "_transitions", "_views"}
 
 
 class _Dones:

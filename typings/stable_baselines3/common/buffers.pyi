@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import DTypeLike, NDArray
-from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 class BaseBuffer:
@@ -47,8 +46,6 @@ class ReplayBuffer(BaseBuffer):
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None: ...
-    def sample(
-        self, batch_size: int, env: VecNormalize | None = None
-    ) -> ReplayBufferSamples | DictReplayBufferSamples: ...
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any: ...
     @staticmethod
     def _maybe_cast_dtype(dtype: DTypeLike) -> DTypeLike: ...
