@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headrace.store.copying import stream_rows
-from headrace.store.gather import Pool, gather
+from headrace.store.gather import Pool, gather, gather_into
 
 LARGE = (256, 1024)
 FLOAT = np.dtype(np.float32)
@@ -173,3 +173,16 @@ def test_rows_go_past_the_caches_to_any_place(beyond: int):
     assert (out[begin : begin + 4 * 48].reshape(4, 48) == column[rows]).all()
     assert not out[:begin].any()
     assert not out[begin + 4 * 48 :].any()
+
+
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["past the caches", "through the caches"])
+@pytest.mark.parametrize("width", [16, 1024, 1040, 1041])
+def test_rows_are_copied_into_an_array(monkeypatch, least, width):
+    monkeypatch.setattr("headrace.store.gather.STREAMED", least)
+    generator = np.random.default_rng(width)
+    column = generator.integers(0, 256, (9, width), np.uint8)
+    rows = generator.integers(0, 9, (3, 2))
+    out = np.zeros((4, 2, width), np.uint8)
+    gather_into(column, rows, out[:3])
+    np.testing.assert_array_equal(out[:3], column[rows])
+    assert not out[3].any()

@@ -43,11 +43,12 @@ class MultiCollector(CollectorBase):
 
     Workers write rollouts into shared memory. A synchronous batch is copied out once. A batch with `sync=False` shows
     large columns, such as frames, where the worker wrote them: that memory is used again when the last array over it is
-    garbage. A learner that keeps many such batches gets copies instead. In either case the arrays are the learner's own:
-    they may be written to, never change by themselves, and outlive the collector. With
-    `replay_buffer` the workers write their rows into leased pages of the replay's store: freely after `start()`, or
-    while the collector is iterated. Nothing is pickled per step or per batch. Weights are published in memory that all
-    workers share; a worker looks at one number per step.
+    garbage. A learner that keeps many such batches gets copies instead. In either case the arrays are the learner's
+    own: they may be written to, never change by themselves, and outlive the collector.
+
+    With `replay_buffer` the workers write their rows into leased pages of the replay's store: freely after `start()`,
+    or while the collector is iterated. Nothing is pickled per step or per batch. Weights are published in memory that
+    all workers share; a worker looks at one number per step.
 
     `create_env_fn` and the policy travel by cloudpickle, so lambdas work, and a script needs no main guard.
 

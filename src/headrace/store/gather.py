@@ -101,6 +101,21 @@ def gather(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) 
     return _stream(column, sets, pool)
 
 
+def gather_into(column: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    """Copies rows into an array, a large one past the caches.
+
+    Args:
+        column: contiguous, not empty.
+        rows: int64[...], in range.
+        out: `dtype[*rows.shape, ...]`, contiguous; written.
+    """
+    nbytes, rows = column.strides[0], rows.reshape(-1)
+    if nbytes < _STREAMED_ROW or nbytes % _WHOLE or out.nbytes < STREAMED:
+        take_rows(_bytes_of(column), nbytes, rows, _bytes_of(out))
+    else:
+        stream_rows(_bytes_of(column), nbytes, rows, nbytes * np.arange(rows.size), _bytes_of(out))
+
+
 def _take(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray[Any]:
     out = pool.empty(rows.shape + column.shape[1:], column.dtype)
     if out.size:

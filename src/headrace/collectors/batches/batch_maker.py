@@ -125,6 +125,9 @@ class BatchMaker:
         arrays = BatchArrays(signature, observed, self._lanes, steps, self._pool, in_place)
         if signature != self._signature:
             self._views.use(signature, arrays.observed)
+            tree = signature.tree
+            observed = [name for name in tree if _is_observed(name, arrays.observed)]
+            self._observation = Signature({name: tree[name] for name in observed})
             self._signature = signature
         return arrays
 
@@ -134,9 +137,7 @@ class BatchMaker:
         ids, positions = self._numbering.number(arrays.starts, arrays.masked)
         arrays.zero_masked(mask)
         counted = {"episode_id": ids, "t": positions, "policy_version": arrays.versions}
-        tree = signature.tree
-        observation = Signature({name: tree[name] for name in tree if _is_observed(name, arrays.observed)})
-        following = as_trees(observation, arrays.following)["observation"]
+        following = as_trees(self._observation, arrays.following)["observation"]
         trees = as_trees(signature, arrays.columns)
         ordered = _ordered(trees, following, counted | {"mask": mask})
         shown = self._views.present(arrays.columns | counted, arrays.following, mask)

@@ -15,6 +15,7 @@ from headrace.collectors.batches.copy_threads import ONE_THREAD, CopyThreads
 from headrace.collectors.batches.lent_pages import LentPages
 from headrace.leases.grantor import Segment
 from headrace.spec import Signature
+from headrace.store.gather import gather_into
 from headrace.store.layout import EMPTY, FINAL, LINKED, NEXT, STEP_MASK
 from headrace.store.store import Store
 
@@ -74,33 +75,21 @@ class BlockReader:
             first: the first lane.
             threads: share the copy.
         """
-        store, segments = self._store, self._segments
-        lanes = slice(first, first + self._lanes)
+        store, lanes = self._store, slice(first, first + self._lanes)
         try:
             with store.lock:
-                words, versions, last = self._marks(segments)
-                time, lane = np.nonzero(words & LINKED)
-                finals = self._finals(segments, words)
+                words, versions, last = self._marks(self._segments)
+                linked = (words & LINKED) != 0
+                finals = self._finals(self._segments, linked)
                 reader = store.begin_reading()
-            steps = len(words)
-            nbytes = sum(column.nbytes for column in arrays.in_place.values())
             try:
-                threads.share(
-                    self._lanes,
-                    store.signature.nbytes * steps * self._lanes - nbytes,
-                    lambda begin, end: self._copy(arrays, first, slice(begin, end), segments, last),
-                )
-                if arrays.in_place:
-                    threads.share(
-                        steps, nbytes, lambda begin, end: self._copy_following(arrays, begin, end, last)
-                    )
-                for name, column in arrays.following.items():
-                    column[lanes][lane, time] = store.columns[name][finals]
+                self._copy_columns(arrays, first, last, linked, finals, threads)
                 store.check_rows_were_ours()
             finally:
                 reader.end()
         finally:
             self.forget()
+        steps = len(words)
         masked = (words & (FINAL | EMPTY)) != 0
         arrays.masked[:steps, lanes] = masked
         arrays.starts[:steps, lanes] = ((words & STEP_MASK) == 0) & ~masked
@@ -127,11 +116,45 @@ class BlockReader:
             last = last - self._lanes if following < 0 else following * arrays.page_rows
         return words.astype(np.int64), np.concatenate(versions).astype(np.int64), last
 
-    def _finals(self, segments: list[Segment], words: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _finals(self, segments: list[Segment], linked: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Returns int64[m], the final rows of the linked steps, in the order of steps."""
         links = np.concatenate([self._rows(self._store.arrays.links, segment) for segment in segments])
-        finals: NDArray[np.int64] = links[(words & LINKED) != 0].astype(np.int64) - 1
+        finals: NDArray[np.int64] = links[linked].astype(np.int64) - 1
         return finals
+
+    def _copy_columns(
+        self,
+        arrays: BatchArrays,
+        first: int,
+        last: int,
+        linked: NDArray[np.bool_],
+        finals: NDArray[np.int64],
+        threads: CopyThreads,
+    ) -> None:
+        """Copies the columns, and the observations that followed.
+
+        Args:
+            arrays: of the batch.
+            first: lane of the batch that the first lane is copied into.
+            last: the row after the last step, of the first lane.
+            linked: bool[T, n], steps whose final rows stand elsewhere.
+            finals: int64[m], these final rows.
+            threads: share the copy.
+        """
+        segments, in_place = self._segments, arrays.in_place
+        shown = sum(column.nbytes for column in in_place.values())
+        copied = self._store.signature.nbytes * linked.size - shown
+        threads.share(
+            self._lanes,
+            copied,
+            lambda begin, end: self._copy(arrays, first, slice(begin, end), segments, last),
+        )
+        time, lane = linked.nonzero()
+        for name in arrays.observed.difference(in_place):
+            arrays.following[name][first + lane, time] = self._store.columns[name][finals]
+        if in_place:
+            rows = self._following_rows(segments, last, linked, finals)
+            threads.share(len(rows), shown, lambda begin, end: self._copy_following(arrays, rows, begin, end))
 
     def _copy(self, arrays: BatchArrays, first: int, part: slice, segments: list[Segment], last: int) -> None:
         """Copies the columns of some lanes, and the observations that followed but for those at an episode's end.
@@ -157,12 +180,27 @@ class BlockReader:
                 following[lanes, : at - 1] = column[lanes, 1:at]
                 following[lanes, at - 1] = source[last + part.start : last + part.stop]
 
-    def _copy_following(self, arrays: BatchArrays, begin: int, end: int, last: int) -> None:
-        """Copies the observations after the steps `begin:end`, for the columns that are shown in place."""
-        steps = len(arrays.starts)
-        inner = min(end, steps - 1)
+    def _following_rows(
+        self, segments: list[Segment], last: int, linked: NDArray[np.bool_], finals: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Returns int64[T, n], the rows with the observations after the steps of one page.
+
+        Args:
+            segments: the steps.
+            last: the row after the last step, of the first lane.
+            linked: bool[T, n], steps whose final rows stand elsewhere.
+            finals: int64[m], these final rows.
+        """
+        page, start, _ = segments[0]
+        first = page * self._store.arrays.page_rows + start * self._lanes
+        rows = np.arange(first, first + linked.size).reshape(linked.shape)
+        rows += self._lanes
+        rows[-1] = np.arange(last, last + self._lanes)
+        rows[linked] = finals
+        return rows
+
+    def _copy_following(self, arrays: BatchArrays, rows: NDArray[np.int64], begin: int, end: int) -> None:
+        """Copies the observations after the steps `begin:end`, in `rows`, for the columns that are shown in place."""
         for name in arrays.observed.intersection(arrays.in_place):
-            column, following = (each[name].swapaxes(0, 1) for each in (arrays.columns, arrays.following))
-            following[begin:inner] = column[begin + 1 : inner + 1]
-            if end == steps:
-                following[inner] = self._store.columns[name][last : last + self._lanes]
+            following = arrays.following[name].swapaxes(0, 1)
+            gather_into(self._store.columns[name], rows[begin:end], following[begin:end])
