@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,26 @@ from numpy.typing import NDArray
 from headrace.trajectories.columns.step_columns import TreeColumns
 
 Array = np.ndarray[Any, Any]
+
+
+def final_of_info(info: Mapping[str, Any] | None, terminated: Any, truncated: Any) -> Any:
+    """Returns the last observations of a step of a vector environment, for `read_final_observations`.
+
+    Args:
+        info: of the step; its `_final_obs`, if there, says for which lanes `final_obs` has an observation.
+        terminated, truncated: bool[lanes].
+
+    Raises:
+        ValueError: `_final_obs` says that lanes which ended have none.
+    """
+    final = None if info is None else info.get("final_obs")
+    if info is None or final is None or "_final_obs" not in info:
+        return final
+    ended = np.asarray(terminated) | np.asarray(truncated)
+    present = np.asarray(info["_final_obs"])
+    if present.shape == ended.shape and (ended & ~present).any():
+        raise _missing(np.flatnonzero(ended & ~present))
+    return final
 
 
 def read_final_observations(

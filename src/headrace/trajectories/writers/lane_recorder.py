@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 _NO_LANES = np.zeros(0, np.int64)
 
+WAS_INTERRUPTED = (
+    "add: an earlier call was interrupted while the writer stored its step, so the unfinished episodes were ended "
+    "there, without their last observations. Nothing was taken now, and neither step can be sent again: reset the "
+    "environment, then call add_first"
+)
+"""The message of a call after `LaneRecorder.settle` has ended episodes."""
+
 
 class LaneRecorder:
     """Takes the steps of lanes and hands them on to a writer of rows.
@@ -94,6 +101,23 @@ class LaneRecorder:
         self.declare(tuple(found))
         self._row.begin(found, rows)
         self.states.start(lanes)
+
+    def begin(self, columns: Columns, lanes: NDArray[np.int64]) -> None:
+        """Begins episodes of some lanes with the columns of an observation, wherever these lanes are."""
+        columns = columns | self.columns.read_extras(None, self.with_observation)
+        self.declare(tuple(columns))
+        if len(lanes) == self.states.lanes:
+            self._row.begin(columns, None)
+        else:
+            self._row.begin({name: value[lanes] for name, value in columns.items()}, lanes)
+        self.states.start(lanes)
+
+    @property
+    def kept_observation(self) -> Columns:
+        """The observation with which the next row begins; empty before the first."""
+        return {
+            name: value for name, value in self._row.kept.items() if name in self.columns.observation.specs
+        }
 
     def declare(self, names: tuple[str, ...]) -> None:
         """Settles which columns come with observations, also in final rows: those of the first call."""

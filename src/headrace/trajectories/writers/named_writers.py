@@ -23,7 +23,7 @@ class SequenceWriter(StepWriter):
         period: rows from the start of one window to the next.
         end: treatment of the rows at the end of an episode that fill no window.
         priority: of every item; or a function of its rows.
-        lanes, autoreset, timeout: see `StepWriter`.
+        lanes, autoreset, env, timeout: see `StepWriter`.
 
     >>> import headrace as hr
     >>> import numpy as np
@@ -50,10 +50,11 @@ class SequenceWriter(StepWriter):
         priority: float | PriorityFunction = 1.0,
         lanes: int | None = None,
         autoreset: Any = None,
+        env: Any = None,
         timeout: float | None = None,
     ) -> None:
         rule = ItemRule(table, length, period, end, priority)
-        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
+        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, env=env, timeout=timeout)
 
 
 class EpisodeWriter(StepWriter):
@@ -65,7 +66,7 @@ class EpisodeWriter(StepWriter):
         max_length: largest number of transitions; an environment's time limit is the right number.
         overflow: treatment of a longer episode: "raise", "drop" or "split" (`EpisodeRule`).
         priority: of every item; or a function of its rows.
-        lanes, autoreset, timeout: see `StepWriter`.
+        lanes, autoreset, env, timeout: see `StepWriter`.
 
     >>> import headrace as hr
     >>> import numpy as np
@@ -91,7 +92,8 @@ class EpisodeWriter(StepWriter):
         priority: float | PriorityFunction = 1.0,
         lanes: int | None = None,
         autoreset: Any = None,
+        env: Any = None,
         timeout: float | None = None,
     ) -> None:
         rule = EpisodeRule(table, max_length, overflow, priority)
-        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
+        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, env=env, timeout=timeout)

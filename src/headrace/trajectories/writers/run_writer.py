@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headrace.trajectories.lifecycle import MAX_PENDING, alone
+from headrace.trajectories.writers.lane_recorder import WAS_INTERRUPTED
 from headrace.trajectories.writers.ready_transitions import ReadyTransitions
-from headrace.trajectories.writers.step_writer import WAS_INTERRUPTED, StepWriter
+from headrace.trajectories.writers.step_writer import StepWriter
 
 
 class RunWriter(StepWriter):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,12 @@ from headrace.trajectories.lifecycle import NEVER_WAITS, Recorder, alone
 from headrace.trajectories.rules.step_rules import StepRule, advice, checked_step_rules, writer_rule
 from headrace.trajectories.writers.episode_limits import EpisodeLimits
 from headrace.trajectories.writers.episode_steps import EpisodeSteps
-from headrace.trajectories.writers.lane_recorder import LaneRecorder
+from headrace.trajectories.writers.lane_recorder import WAS_INTERRUPTED, LaneRecorder
 from headrace.trajectories.writers.lane_states import autoreset_mode, checked_mask
+from headrace.trajectories.writers.returned_steps import following, lanes_of_env
 
 if TYPE_CHECKING:
     from headrace.replay.interface import ReplayLike
-
-
-WAS_INTERRUPTED = (
-    "add: an earlier call was interrupted while the writer stored its step, so the unfinished episodes were ended "
-    "there, without their last observations. Nothing was taken now, and neither step can be sent again: reset the "
-    "environment, then call add_first"
-)
 
 
 class StepWriter(Recorder):
@@ -44,6 +38,10 @@ class StepWriter(Recorder):
             environment, without such an axis.
         autoreset: how the environments go on when an episode ends: "next_step", "same_step", "disabled", or gymnasium's
             `AutoresetMode`; needed with lanes, None without.
+        env: an environment or vector environment of gymnasium, whose lanes and mode the writer takes. Its `add` then
+            takes steps as the environment returns them, and `add_first` is not needed: `add(observation, action,
+            reward, terminated, truncated, next_observation, info=None, extras=None)`. `hr.envs.adapt` says the mode
+            of a vector environment that does not declare it.
         timeout: seconds that a call may wait when 1000 items of this writer wait for full tables; None waits for ever.
 
     Raises:
@@ -67,6 +65,10 @@ class StepWriter(Recorder):
     >>> replay.close()
     """
 
+    def __new__(cls, *_args: Any, env: Any = None, **_named: Any) -> Self:
+        """Returns a writer whose `add` takes steps as `env` returns them, if there is one."""
+        return object.__new__(cls if env is None else following(cls))
+
     def __init__(
         self,
         replay: ReplayLike,
@@ -74,10 +76,12 @@ class StepWriter(Recorder):
         *,
         lanes: int | None = None,
         autoreset: Any = None,
+        env: Any = None,
         timeout: float | None = None,
     ) -> None:
         super().__init__("replay", replay, timeout)
         self.rules = checked_step_rules(rules)
+        lanes, autoreset = lanes_of_env(env, lanes, autoreset)
         self._lanes = None if lanes is None else check_count("lanes", lanes, 1)
         mode = autoreset_mode(autoreset, self._lanes)
         written = [writer_rule(rule) for rule in self.rules]
@@ -188,7 +192,7 @@ class StepWriter(Recorder):
         """
         steps = self._steps_of(episode)
         self.add_first(*steps.first)
-        keys = [key for step in steps for key in self.add(*step)]
+        keys = [key for step in steps for key in StepWriter.add(self, *step)]
         return keys if episode.terminated or episode.truncated else keys + self.reset()
 
     @alone

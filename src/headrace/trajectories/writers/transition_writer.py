@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import DeadlineExceeded, SpecError, StoreFull
+from headrace.replay.interface import TO_WRITE, check_replay
+from headrace.replay.only_table import only_table
 from headrace.tables.description.rules import PriorityFunction
 from headrace.trajectories.lifecycle import MAX_PENDING, alone
 from headrace.trajectories.rules.step_rules import NStepRule, writer_rule
@@ -30,11 +32,11 @@ class TransitionWriter(StepWriter):
 
     Args:
         replay: see `StepWriter`.
-        table: the table's name.
+        table: the table's name; None is the only table of the replay.
         n_step: largest number of transitions in a return.
         gamma: the discount of one step.
         priority: of every item; or a function of the rows t to t + n.
-        lanes, autoreset, timeout: see `StepWriter`.
+        lanes, autoreset, env, timeout: see `StepWriter`.
 
     >>> import headrace as hr
     >>> import numpy as np
@@ -54,17 +56,21 @@ class TransitionWriter(StepWriter):
     def __init__(
         self,
         replay: ReplayLike,
-        table: str,
+        table: str | None = None,
         n_step: int = 1,
         gamma: float = 0.99,
         *,
         priority: float | PriorityFunction = 1.0,
         lanes: int | None = None,
         autoreset: Any = None,
+        env: Any = None,
         timeout: float | None = None,
     ) -> None:
+        if table is None:
+            check_replay("replay", replay, TO_WRITE)
+            table = only_table(type(self).__name__, replay.table_names)
         rule = NStepRule(table, n_step, gamma, priority)
-        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
+        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, env=env, timeout=timeout)
         extras = {"extras": View("extras")} if self._recorder.columns.extras else {}
         self._views = {**rule.views, **extras}
 
