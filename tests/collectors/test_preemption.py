@@ -2,12 +2,14 @@
 
 import os
 import sys
+import threading
 
 import cloudpickle
 import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.collectors.multi import group
 from headrace.testing import CounterEnv, counter_transitions, counter_vector_env
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -309,3 +311,40 @@ def test_postproc_before_a_replay(gate, start, tmp_path, make_replay):
     assert len(replay.table("t")) == frames == sum(batch.frames for batch in batches)
     stored = {tuple(row) for row in data["observation"].tolist()}
     assert stored <= {tuple(row) for batch in batches for row in batch.flatten()["observation"].tolist()}
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_shutdown_in_the_middle_of_a_rollout_that_postproc_takes_whole(
+    in_time, gate, tmp_path, make_replay, monkeypatch
+):
+    # CF7, CR10: it is completed, and its rows are in the replay; what cannot be completed in time is counted.
+    end_processes = group.end_processes
+
+    def end(*arguments):
+        if not in_time:
+            gate.open()
+        return end_processes(*arguments)
+
+    monkeypatch.setattr(group, "end_processes", end)
+    if not in_time:
+        monkeypatch.setattr(group, "_SHARE_TO_FINISH", 0.01)
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3)))
+    with hr.AsyncCollector(
+        lambda: Gated(20, tmp_path, (4,)), frames_per_batch=10, postproc=scaled, replay_buffer=replay
+    ) as collector:
+        collector.start()
+        gate.wait()
+        shutdown = threading.Thread(target=collector.async_shutdown)
+        shutdown.start()
+        if in_time:
+            status = collector._group.status
+            with status.changed:
+                assert status.changed.wait_for(lambda: status.pause_wanted is not None, 20)
+            gate.open()
+        shutdown.join()
+        statistics = collector.statistics()
+    assert (statistics.frames, statistics.frames_discarded) == ((10, 0) if in_time else (0, 5))
+    assert len(replay.table("t")) == statistics.frames
+    if in_time:
+        data = replay.sample("t", 100, views=hr.views.transition(), timeout=0).data
+        assert {row[2] for row in data["observation"].tolist()} == set(range(0, 100, 10))

@@ -138,6 +138,7 @@ class Progress(Message):
         resets: number of messages `Seed` and `Reset` that were processed before.
         all_wait: every environment has ended and waits for a reset.
         seconds: spent since the last message of this kind.
+        dropped: frames of the rollout under way that the end of the worker drops.
     """
 
     counts: StepCounts
@@ -145,6 +146,7 @@ class Progress(Message):
     resets: int
     all_wait: bool
     seconds: LoopSeconds
+    dropped: int = 0
 
 
 class Stepped(Message):

@@ -110,6 +110,7 @@ class Collection:
         """Takes in steps that are committed. The thread that listens calls it."""
         worker_idx = handle.worker_idx
         self._tally.add_seconds(progress.seconds)
+        self._tally.frames_discarded += progress.dropped
         if not self._status.is_iterating:
             rows.committed.forget()
             self._count(worker_idx, progress)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -33,12 +33,15 @@ from headrace.collectors.surface.parts import Call
 from headrace.collectors.updates.shared import SharedWeights
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
+from headrace.errors import DeadlineExceeded, WorkerDied
 from headrace.forking import ForkFollowers
 from headrace.leases.destination import ReplayItems
 from headrace.leases.messages import Message
 from headrace.replay.public import core_of
 
 _GROUPS = ForkFollowers()
+# Of the time of a shutdown: the share in which workers may complete their rollouts.
+_SHARE_TO_FINISH = 0.5
 
 
 class WorkerGroup:
@@ -57,6 +60,7 @@ class WorkerGroup:
         self._options = options
         self._replay = None if options.replay_buffer is None else core_of(options.replay_buffer)
         self._pauses = itertools.count()
+        self._is_ending = False
         self._collection: Collection | None = None
         self._weights: SharedWeights | None = None
         self._starter: WorkerStarter | None = None
@@ -256,6 +260,7 @@ class WorkerGroup:
         number = next(self._pauses)
         with self.status.changed:
             self.status.pause_wanted = number
+            self.status.changed.notify_all()
         self.send_to_all(Pause(number=number))
         event = "to pause; a step of its environment or policy takes long"
         self.status.wait_for_none(lambda: self._stepping(number), timeout, event)
@@ -290,23 +295,33 @@ class WorkerGroup:
         """
         if self.status.home.is_elsewhere:
             return
-        is_first = False
+        with self.status.changed:
+            if self.status.is_closed or self._is_ending:
+                return
+            self._is_ending = True
         killed: list[WorkerPlace] = []
         try:
+            end = time.monotonic() + timeout
+            self._finish_rollouts(timeout * _SHARE_TO_FINISH)
             with self.status.changed:
-                if self.status.is_closed:
-                    return
-                is_first = True
                 self._close()
             for handle in self.handles:
                 handle.stop_leasing()
                 handle.send(Stop(close_env=close_env))
-            killed = end_processes([handle.process for handle in self.handles], timeout)
+            killed = end_processes([handle.process for handle in self.handles], end - time.monotonic())
         finally:
-            if is_first:
-                self._release()
+            self._release()
         late = [handle.status for handle in self.handles if handle.process in killed]
         self.status.report(late, raise_on_error=raise_on_error)
+
+    def _finish_rollouts(self, timeout: float) -> None:
+        """Lets workers end the rollouts that `postproc` takes as a whole, so that these are in the replay."""
+        # Rules: collectors CF7, CR10
+        options = self._options
+        if self._collection is None or options.replay_buffer is None or options.postproc is None:
+            return
+        with suppress(DeadlineExceeded, WorkerDied):  # What is not complete then is dropped, and counted.
+            self.pause(timeout)
 
     def _close(self) -> None:
         self.status.is_closed = True

@@ -52,6 +52,8 @@ class StagedRollouts:
         self._hooks = hooks
         self._idx = worker_idx
         self._send = send
+        # Whether a rollout is under way, and its transitions in the leased pages.
+        self._is_begun, self._written = False, 0
 
     def open(self, writer: PageWriter) -> None:
         """Begins to write into the pages of this writer; the episodes so far have ended."""
@@ -67,6 +69,15 @@ class StagedRollouts:
     def add_columns(self) -> None:
         """Continues with the columns that the loop knows now."""
         self._rows = LocalRows(self._loop, self._maker, self._rows)
+
+    def begin(self) -> None:
+        """Begins a rollout."""
+        self._is_begun, self._written = True, 0
+
+    @property
+    def unwritten(self) -> int:
+        """Number of transitions of the rollout under way that are not in the leased pages."""
+        return self._loop.frames - self._written if self._is_begun else 0
 
     def cut(self, envs: Indices | None) -> None:
         """Ends the episodes that the loop has just cut, in the leased pages too."""
@@ -105,12 +116,15 @@ class StagedRollouts:
             for name, column in writer.next_row.items():
                 column[...] = following[name] if is_last else steps.columns[name][step + 1]
             values = {name: column[step] for name, column in steps.columns.items()}
-            writer.record(values, int(steps.versions[step]), *marks.of(step))
+            masked, ended, last = marks.of(step)
+            writer.record(values, int(steps.versions[step]), masked, ended, last)
+            self._written += self._loop.stepper.num_envs - len(masked)
             if is_last or writer.must_report:
                 times.note("write", begin)
                 self._send(writer.report(), counts if is_last else StepCounts(), is_last)
                 begin = times.clock()
                 writer.turn()
+        self._is_begun = False
 
 
 class _StepMarks:

@@ -207,6 +207,8 @@ class Worker:
         if self._copy is not None:
             self._copy.begin(self._signature)
         writer, staged = loop.writer, self._staged
+        if staged is not None:
+            staged.begin()
         left = loop.steps
         while left:
             if inbox.look():
@@ -236,14 +238,17 @@ class Worker:
         self._send(commit, counts, closes_rollout)
 
     def _send(self, commit: Commit, counts: StepCounts, closes_rollout: bool) -> None:
-        progress = Progress(
+        self._channel.send(commit, self._progress(counts, closes_rollout=closes_rollout))
+
+    def _progress(self, counts: StepCounts, *, closes_rollout: bool, dropped: int = 0) -> Progress:
+        return Progress(
             counts=counts,
             closes_rollout=closes_rollout,
             resets=self._resets,
             all_wait=self.loop.all_wait,
             seconds=self.loop.times.take(),
+            dropped=dropped,
         )
-        self._channel.send(commit, progress)
 
     def _flush(self) -> None:
         if not self.loop.has_writer:
@@ -342,6 +347,8 @@ class Worker:
         stop = self._inbox.stop
         if stop is not None:
             self._flush()
+            if self._staged is not None and (dropped := self._staged.unwritten):
+                self._channel.send(self._progress(StepCounts(), closes_rollout=False, dropped=dropped))
         if stop is None or stop.close_env:
             self.loop.stepper.close()
         if stop is not None:
