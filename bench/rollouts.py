@@ -50,6 +50,7 @@ def _random(_: Plan) -> Iterator[Contest]:
 def _network(_: Plan) -> Iterator[Contest]:
     import torch
 
+    torch.manual_seed(0)  # Another network has episodes of another length.
     net = torch.nn.Sequential(
         torch.nn.Linear(4, 64),
         torch.nn.Tanh(),
@@ -75,17 +76,39 @@ def _network(_: Plan) -> Iterator[Contest]:
 def _against_sync_vector(policy: Policy) -> Iterator[Contest]:
     env = gymnasium.vector.SyncVectorEnv([_cart_pole] * ENVIRONMENTS)
     first, _ = env.reset(seed=0)
+    resets = _count_resets(env.envs)
 
     def bare(count: int) -> None:
-        observation = first
-        for _ in range(count * STEPS):
-            observation, *_ = env.step(policy(observation))
+        observation, owed = first, count * STEPS * ENVIRONMENTS
+        while owed > 0:
+            resets.clear()
+            steps = -(-owed // ENVIRONMENTS)
+            for _ in range(steps):
+                observation, *_ = env.step(policy(observation))
+            # After an end the next step only resets the environment, which is no step of it (views-rollouts R2).
+            owed -= steps * ENVIRONMENTS - len(resets)
 
     with hr.RolloutWorker(
         _cart_pole, policy, num_envs=ENVIRONMENTS, rollout_fragment_length=STEPS, seed=0
     ) as worker:
         yield _contest(worker, bare, "bare SyncVectorEnv(8) with the policy")
     env.close()
+
+
+def _count_resets(envs: list[Any]) -> list[None]:
+    """Returns a list that gets an entry with each reset of an environment."""
+    resets: list[None] = []
+
+    def counted(reset: Callable[..., Any]) -> Callable[..., Any]:
+        def call(**arguments: Any) -> Any:
+            resets.append(None)
+            return reset(**arguments)
+
+        return call
+
+    for env in envs:
+        env.reset = counted(env.reset)
+    return resets
 
 
 @contextmanager
@@ -188,15 +211,15 @@ def _views(_: Plan) -> Iterator[Contest]:
         loop = worker._loop
         worker.sample()
         loop._left[:] = 500
-        while loop._left.any():
-            loop._step(loop._taking_part())
+        while (lanes := loop._taking_part()).size:
+            loop._step(lanes)
         for piece in loop._pieces.values():
             loop._fragments.close(piece, is_end=False)
-        pieces, lanes = sorted(loop._fragments._closed, key=lambda piece: piece.order), loop._lanes
+        pieces = sorted(loop._fragments._closed, key=lambda piece: piece.order)
 
         def run(count: int) -> Any:
             for _ in range(count):
-                batch, _ = lanes.present(pieces, None)
+                batch, _ = loop._lanes.present(pieces, None)
             return batch
 
         yield Contest(ours=run, limit=None, per_call=8 * 500, unit="steps/s")

@@ -64,6 +64,7 @@ class SingleEnvStepper(EnvironmentStates):
         _check_envs(envs)
         self.environments = tuple(envs)
         self.num_envs = len(envs)
+        self._own_rows = range(self.num_envs)
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
         self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
@@ -80,9 +81,17 @@ class SingleEnvStepper(EnvironmentStates):
         self._began_at = [0] * self.num_envs
         self._closed = False
 
-    def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
-        """Resets `envs` (None: all) one after the other; see `VectorStepper.reset`."""
-        for i in range(self.num_envs) if envs is None else envs.tolist():
+    def reset(
+        self,
+        out: Columns,
+        *,
+        envs: Indices | None = None,
+        seeds: Sequence[int] | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> None:
+        """Resets `envs` (None: all) one after the other; see `VectorStepper.reset`, and `step` for `rows`."""
+        rows = self._own_rows if rows is None else rows
+        for i in self._own_rows if envs is None else envs.tolist():
             try:
                 returned = self.environments[i].reset(seed=None if seeds is None else int(seeds[i]))
             except Exception as error:
@@ -91,27 +100,43 @@ class SingleEnvStepper(EnvironmentStates):
             if i in self._never_reset:
                 self._check_reset(i, returned)
             observation, info = returned
-            self._write_leaves(i, observation, out)
+            self._write_leaves(i, observation, out, rows[i])
             if self._columns.info:
-                self._write_info(i, info, out, AT_RESET)
+                self._write_info(i, info, out, rows[i], AT_RESET)
             self._began_at[i] = self._calls
 
-    def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
-        """Steps the environments one after the other; see `VectorStepper.step`."""
+    def step(
+        self,
+        actions: Columns,
+        out: Columns,
+        active: Indices | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> StepResult:
+        """Steps the environments one after the other; see `VectorStepper.step`.
+
+        Args:
+            actions, active: as there.
+            out: columns, of which environment i has row `rows[i]`.
+            rows: one of each environment; None: row i.
+        """
         result = self._result
         result.terminated.fill(False)
         result.truncated.fill(False)
-        envs: Iterable[int] = range(self.num_envs)
+        envs: Iterable[int] = self._own_rows
         if active is not None:
             result.reward.fill(0)
             envs = active.tolist()
-        ended = self._step_each(envs, self._split(actions, active), out)
+        ended = self._step_each(
+            envs, self._split(actions, active), out, self._own_rows if rows is None else rows
+        )
         self._calls += 1
         result.ended = np.array(ended, np.intp) if ended else NO_ENVS
         result.last_observation = out
         return result
 
-    def _step_each(self, envs: Iterable[int], actions: Iterable[Any], out: Columns) -> list[int]:
+    def _step_each(
+        self, envs: Iterable[int], actions: Iterable[Any], out: Columns, rows: Sequence[int]
+    ) -> list[int]:
         """Steps these environments and writes what they return; returns those whose episodes ended."""
         result, steps, unchecked = self._result, self._steps, self._never_stepped
         reward, info_columns = result.reward, self._columns.info
@@ -129,14 +154,14 @@ class SingleEnvStepper(EnvironmentStates):
                 observation, reward[i], is_terminated, is_truncated, info = returned
                 # NumPy would broadcast an array of fewer numbers. Plain numbers have no size; lists are rare.
                 if bare is not None and getattr(observation, "size", 1) == bare_size:
-                    bare[i] = observation
+                    bare[rows[i]] = observation
                 else:
-                    self._write_leaves(i, observation, out)
+                    self._write_leaves(i, observation, out, rows[i])
                 if is_terminated or is_truncated:
                     result.terminated[i], result.truncated[i] = is_terminated, is_truncated
                     ended.append(i)
                 if info_columns:
-                    self._write_info(i, info, out, self._calls - self._began_at[i])
+                    self._write_info(i, info, out, rows[i], self._calls - self._began_at[i])
                 if on_info is not None:
                     on_info(i, info)
         except BaseException as error:
@@ -147,14 +172,14 @@ class SingleEnvStepper(EnvironmentStates):
             raise
         return ended
 
-    def _write_leaves(self, i: int, observation: Any, out: Columns) -> None:
+    def _write_leaves(self, i: int, observation: Any, out: Columns, row: int) -> None:
         for name, keys in self._columns.leaf_keys:
             leaf = observation
             for key in keys:
                 leaf = leaf[key]
             if getattr(leaf, "size", 1) != self._columns.sizes[name]:
                 leaf = self._checked_leaf(i, name, leaf)
-            out[name][i] = leaf
+            out[name][row] = leaf
 
     def get_attr(self, name: str) -> Any:
         """Returns the attribute of the first environment, through its wrappers."""
@@ -177,13 +202,13 @@ class SingleEnvStepper(EnvironmentStates):
         """Checks a leaf of an observation that is not an array of the space's size: nested lists are allowed."""
         return check_array(leaf, self._columns.observed.columns[name], f"environment {i}: {name}")
 
-    def _write_info(self, i: int, info: Mapping[str, Any], out: Columns, step: int) -> None:
+    def _write_info(self, i: int, info: Mapping[str, Any], out: Columns, row: int, step: int) -> None:
         for name, spec in self._columns.info.items():
             if name not in info:
                 raise SpecError(f"environment {i}: {self._columns.missing_info(name, info, step)}")
             value = info[name]
             # Infos are small and may be missing at some steps, so each one is checked.
-            out[name][i] = check_array(value, spec, f"environment {i}: {name}")
+            out[name][row] = check_array(value, spec, f"environment {i}: {name}")
 
     def _check_reset(self, i: int, returned: Any) -> None:
         try:

@@ -62,11 +62,10 @@ class SingleAgentLoop:
         # The running episode of each environment; environments that are to be reset before their next step have none.
         self._pieces: dict[int, Piece] = {}
         self._never_reset = set(range(n))
-        self._lengths = np.zeros(n, np.int64)
         # Steps, or episodes, that each environment has still to bring for the present batch.
         self._left = np.zeros(n, np.int64)
-        # The newest observation of each environment. Policies get these arrays, so each step makes new ones.
-        self._observed: Columns = new_columns(stepper.observation_signature, n)
+        # Steps that all environments took together, which are not subtracted yet.
+        self._together = 0
 
     def collect(self, views: Mapping[str, View]) -> SampleBatch:
         """Returns the next fragment.
@@ -77,7 +76,7 @@ class SingleAgentLoop:
         settings = self._settings
         self._lanes.use(views)
         self._stepper.on_info = self._record_info if self._lanes.shows_info else None
-        if not self._left.any():
+        if not self._taking_part().size:
             self._left[:] = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length
         while (lanes := self._taking_part()).size:
             # The same environments take part until one has all its steps, or its episode.
@@ -91,23 +90,22 @@ class SingleAgentLoop:
             for i in lanes.tolist():
                 if i not in self._pieces:
                     self._reset(i)
-        are_all = self._are_all(lanes)
-        decision = self._lanes.act(lanes, observed=self._observed if are_all else None)
-        # Environments that do not take part keep their observations.
-        renew = np.empty_like if are_all else np.copy
-        following = {name: renew(column) for name, column in self._observed.items()}
+        decision, rows = self._lanes.act(lanes), self._lanes.rows
+        following, active = rows.next_rows().tolist(), None if self._are_all(lanes) else lanes
         try:
-            result = self._stepper.step(self._actions(decision, lanes), following, None if are_all else lanes)
+            result = self._stepper.step(self._actions(decision, lanes), rows.arrays, active, following)
         except BaseException:
-            self._record_until_failure(lanes, decision, following)
+            self._record_until_failure(lanes, decision)
             raise
-        self._record(lanes, decision, following, result)
+        self._record(lanes, decision, result)
 
     def _record_info(self, i: int, info: Mapping[str, Any]) -> None:
         self._lanes.record_info(i, info, f"environment {i}")
 
     def _taking_part(self) -> Lanes:
         """Returns the environments that have still to bring something."""
+        self._left -= self._together
+        self._together = 0
         lanes = self._left.nonzero()[0]
         return self._all if len(lanes) == self._all.size else lanes
 
@@ -123,7 +121,7 @@ class SingleAgentLoop:
             actions[name][lanes] = column
         return actions
 
-    def _record_until_failure(self, lanes: Lanes, decision: Decision, following: Columns) -> None:
+    def _record_until_failure(self, lanes: Lanes, decision: Decision) -> None:
         """Records the environments that were stepped before one raised, and drops the episode of that one."""
         failed = self._stepper.failed
         before = lanes < failed
@@ -136,26 +134,24 @@ class SingleAgentLoop:
         self._lanes.dropped(piece)
         if not self._settings.takes_whole_episodes:
             self._left[failed] += self._lanes.rows.place(failed) - piece.first
-        self._lengths[failed] = 0
         if before.any():
-            self._record(lanes[before], taken, following, self._stepper.result)
-        rows = self._lanes.rows
-        self._observed = {name: rows.arrays[name][rows.newest] for name in self._observed}
+            self._record(lanes[before], taken, self._stepper.result)
 
-    def _record(self, lanes: Lanes, decision: Decision, following: Columns, result: StepResult) -> None:
+    def _record(self, lanes: Lanes, decision: Decision, result: StepResult) -> None:
         """Writes a step of some environments, and handles the episodes that end with it."""
-        self._observed = following
-        whole = slice(None) if self._are_all(lanes) else lanes
-        self._lengths[whole] += 1
         ended: list[int] = result.ended.tolist()
         continued: list[int] = []
         if self._settings.horizon is not None:
             ended, continued = self._at_horizon(lanes, result)
-        self._write(lanes, decision, following, result)
+        self._write(lanes, decision, result)
         if not self._settings.takes_whole_episodes:
-            self._left[whole] -= 1
-        over = [self._close(i) for i in ended]
-        over += [self._continue(i) for i in continued]
+            if self._are_all(lanes):
+                self._together += 1
+            else:
+                self._left[lanes] -= 1
+        over: list[Piece] = []
+        if ended or continued:
+            over = [*map(self._close, ended), *map(self._continue, continued)]
         if self._follows_episodes:
             self._tell_step(lanes, result, over)
         if over:
@@ -163,7 +159,10 @@ class SingleAgentLoop:
 
     def _at_horizon(self, lanes: Lanes, result: StepResult) -> tuple[list[int], list[int]]:
         """Returns the environments that are to be reset, and those that go on with a new episode."""
-        at_horizon = [i for i in lanes.tolist() if self._lengths[i] >= self._settings.horizon]
+        horizon = self._settings.horizon
+        assert horizon is not None
+        # The row after this step is not there yet.
+        at_horizon = [i for i in lanes.tolist() if self._t(i) + 1 >= horizon]
         ended = result.ended.tolist()
         cut = [i for i in at_horizon if i not in ended]
         if self._settings.soft_horizon:
@@ -171,7 +170,7 @@ class SingleAgentLoop:
         result.truncated[cut] = True
         return ended + cut, []
 
-    def _write(self, lanes: Lanes, decision: Decision, following: Columns, result: StepResult) -> None:
+    def _write(self, lanes: Lanes, decision: Decision, result: StepResult) -> None:
         self._lanes.record_actions(lanes, decision)
         outcome = {
             "reward": result.reward,
@@ -182,10 +181,9 @@ class SingleAgentLoop:
             outcome["terminated"] = outcome["truncated"] = np.zeros(self._all.size, np.bool_)
         if not self._are_all(lanes):
             outcome = {name: column[lanes] for name, column in outcome.items()}
-            following = {name: column[lanes] for name, column in following.items()}
         rows = self._lanes.rows
         rows.write(rows.rows_of(lanes), outcome)
-        rows.extend(lanes, following)
+        rows.advance(lanes)
         if self._lanes.is_keyed:
             for i in lanes.tolist():
                 self._lanes.completed(self._pieces[i])
@@ -196,10 +194,15 @@ class SingleAgentLoop:
         """Writes the bookkeeping columns that views show into the newest rows."""
         for i in lanes.tolist():
             if piece := self._pieces.get(i):
-                numbers = piece.numbers(int(self._lengths[i]))
+                numbers = piece.numbers(self._t(i))
                 row = self._lanes.rows.newest[i]
                 for name in self._lanes.asked:
                     self._lanes.rows.arrays[name][row] = numbers.get(name, 0)
+
+    def _t(self, i: int) -> int:
+        """Returns the number of the newest row of an environment in its episode."""
+        piece = self._pieces[i]
+        return piece.t + self._lanes.rows.place(i) - piece.first
 
     def _reset(self, i: int) -> None:
         """Begins an episode in an environment."""
@@ -207,13 +210,11 @@ class SingleAgentLoop:
         seeds = None
         if settings.seed is not None and i in self._never_reset:
             seeds = range(settings.seed, settings.seed + self._all.size)
-        self._stepper.reset(self._observed, envs=lane, seeds=seeds)
-        self._never_reset.discard(i)
         rows = self._lanes.rows
-        row = rows.append(i, begins=True)
-        for name, column in self._observed.items():
-            rows.arrays[name][row] = column[i]
-        self._lengths[i] = 0
+        first = rows.next_rows().tolist()
+        self._stepper.reset(rows.arrays, envs=lane, seeds=seeds, rows=first)
+        self._never_reset.discard(i)
+        rows.advance(lane, begins=True)
         episode = self._fragments.new_episode()
         self._pieces[i] = self._fragments.open(episode, self._lanes.policy_id, i, env_index=i, agent_id=AGENT)
         if self._lanes.asked:
@@ -233,14 +234,12 @@ class SingleAgentLoop:
         # Rules: views-rollouts H2
         piece = self._pieces[i]
         self._pieces[i] = self._fragments.into_next_episode(piece, self._fragments.new_episode())
-        self._lengths[i] = 0
         if self._lanes.asked:
             self._write_numbers(self._all[i : i + 1])
         self._count_episode(i)
         return piece
 
     def _count_episode(self, i: int) -> None:
-        self._lengths[i] = 0
         if self._settings.takes_whole_episodes:
             self._left[i] -= 1
 

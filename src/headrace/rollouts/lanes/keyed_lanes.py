@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,12 +128,10 @@ class KeyedLanes(PolicyLanes):
         row = int(self.rows.newest[piece.lane])
         self._collector.add_first(piece.key, self._tree_at("observation", row), env_t=env_t)
 
-    def _input_dict(
-        self, lanes: Lanes, beside: Beside | None, observed: Mapping[str, NDArray[Any]] | None
-    ) -> dict[str, Any]:
+    def _input_dict(self, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:
         found: dict[str, Any] = self._collector.input_dict([self._keys[lane] for lane in lanes.tolist()])
         if self._of_others.acts_on_others:
-            found = {**found, **self._of_others.input_dict(self.rows, lanes, beside, observed)}
+            found = {**found, **self._of_others.input_dict(self.rows, lanes, beside)}
         return found
 
     def _replan(self) -> None:

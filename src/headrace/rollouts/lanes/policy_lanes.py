@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from headrace.batches.sample_batch import SampleBatch
 from headrace.policies import (
     CheckedPolicy,
@@ -150,20 +148,14 @@ class PolicyLanes:
                 self._replan()
                 raise
 
-    def act(
-        self,
-        lanes: Lanes,
-        beside: Beside | None = None,
-        observed: Mapping[str, NDArray[Any]] | None = None,
-    ) -> Decision:
+    def act(self, lanes: Lanes, beside: Beside | None = None) -> Decision:
         """Asks the policy for the actions in some lanes. Nothing is recorded.
 
         Args:
             lanes: the lanes.
             beside: the other agents, if the policy sees views of them.
-            observed: columns of the newest observations, where the caller has them.
         """
-        decision = self._checked(self._input_dict(lanes, beside, observed), len(lanes))
+        decision = self._checked(self._input_dict(lanes, beside), len(lanes))
         if self._may_grow:
             self._may_grow = False
             if self._checked.extras:
@@ -272,10 +264,8 @@ class PolicyLanes:
         self._unused = {name: self.views[name] for name in names}
         self._replan()
 
-    def _input_dict(
-        self, lanes: Lanes, beside: Beside | None, observed: Mapping[str, NDArray[Any]] | None
-    ) -> dict[str, Any]:
-        return self._presenter.input_dict(self.rows, lanes, beside, observed)
+    def _input_dict(self, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:
+        return self._presenter.input_dict(self.rows, lanes, beside)
 
     def _not_for_training(self) -> set[str]:
         return {

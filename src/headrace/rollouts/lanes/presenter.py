@@ -73,6 +73,7 @@ class Presenter:
         self.shows_others = any(view.agent is not None for view in self._shown.values())
         self._shows_observation_alone = acting == _OBSERVATION_ALONE
         self._observed = Signature({"observation": self._tree["observation"]})
+        self._observed_columns = tuple(self._observed.columns)
         self._is_bare = isinstance(self._tree["observation"], ArraySpec)
 
     @property
@@ -85,7 +86,6 @@ class Presenter:
         rows: LaneRows,
         lanes: Lanes,
         beside: Beside | None = None,
-        observed: Mapping[str, NDArray[Any]] | None = None,
     ) -> dict[str, Any]:
         """Presents what the policy may see now in some lanes, `[B, ...]`.
 
@@ -93,11 +93,11 @@ class Presenter:
             rows: of the policy.
             lanes: B lanes.
             beside: the other agents, if the policy sees views of them.
-            observed: columns of the newest observations, where the caller has them.
         """
-        if self._shows_observation_alone and observed is not None:
-            return dict(observed) if self._is_bare else self._observed.unflatten(observed)
         newest = rows.rows_of(lanes)
+        if self._shows_observation_alone:
+            observed = {name: rows.arrays[name].take(newest, 0) for name in self._observed_columns}
+            return observed if self._is_bare else self._observed.unflatten(observed)
         begins = rows.begins[lanes]
         if self._acting is not None:
             return self._acting.present(rows.arrays, newest, newest - begins)

@@ -31,7 +31,8 @@ class LaneRows:
         begins: int64[lanes], the first row of the trajectory that each lane is in.
 
     >>> rows = LaneRows({"observation": ArraySpec((), "float32"), "action": ArraySpec((), "int64")}, 2)
-    >>> rows.begin(np.array([0, 1]), {"observation": np.array([5, 6])})
+    >>> rows.write(rows.next_rows(), {"observation": np.array([5, 6])})
+    >>> rows.advance(np.array([0, 1]), begins=True)
     >>> rows.write(rows.newest, {"action": np.array([1, 0])})
     >>> rows.extend(np.array([0, 1]), {"observation": np.array([7, 8])})
     >>> rows.arrays["observation"][rows.newest], rows.newest - rows.begins
@@ -65,22 +66,34 @@ class LaneRows:
         """Returns the newest row of each of some lanes; for `all_lanes` the very array `newest`."""
         return self.newest if lanes is self.all_lanes else self.newest[lanes]
 
-    def begin(self, lanes: Lanes, observed: Mapping[str, NDArray[Any]]) -> None:
-        """Begins a trajectory in some lanes, with its first observation."""
+    def next_rows(self) -> Lanes:
+        """Makes place for one more row in every lane, and returns their numbers, int64[lanes].
+
+        The caller writes there, and then calls `advance`.
+        """
         self._reserve()
-        self.newest[lanes] += 1
-        self.begins[lanes] = self.newest[lanes]
-        self.write(self.newest[lanes], observed)
+        rows: Lanes = self.newest + 1
+        return rows
+
+    def advance(self, lanes: Lanes, *, begins: bool = False) -> None:
+        """Makes the next row of some lanes their newest one.
+
+        Args:
+            lanes: the lanes.
+            begins: whether a trajectory begins with this row.
+        """
+        if lanes is self.all_lanes:
+            self.newest += 1
+        else:
+            self.newest[lanes] += 1
+        if begins:
+            self.begins[lanes] = self.newest[lanes]
 
     def extend(self, lanes: Lanes, observed: Mapping[str, NDArray[Any]]) -> None:
         """Appends a row to some lanes, with the observation that followed."""
         self._reserve()
-        if lanes is self.all_lanes:
-            self.newest += 1
-            self.write(self.newest, observed)
-            return
-        self.newest[lanes] += 1
-        self.write(self.newest[lanes], observed)
+        self.advance(lanes)
+        self.write(self.rows_of(lanes), observed)
 
     def append(self, lane: int, *, begins: bool = False) -> int:
         """Appends a row to one lane, and returns its number; the caller writes its values.
