@@ -420,7 +420,7 @@ def test_json(modules):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["NoSuch-v0"], ["no_such_module:make"], ["CartPole-v1", "--steps", "0"], []]
+    "arguments", [["NoSuch-v0"], ["no_such_module:make"], ["CartPole-v1", "--steps", "0"]]
 )
 def test_wrong_use_is_2(arguments):
     done = invoke(*arguments)

@@ -1,4 +1,4 @@
-"""`headrace doctor ENV`: examines an environment, and explains what does not fit."""
+"""`headrace doctor`: examines the installation or an environment, and explains what does not fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.cli import options
 
 
 @click.command("doctor")
-@options.env_argument
+@click.argument("env_id", metavar="[ENV]", required=False)
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
@@ -18,17 +18,21 @@ from headrace.cli import options
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resets.")
 @options.json_option
-def command(env_id: str, steps: int, seed: int, as_json: bool) -> None:
-    """Examine the environment ENV: spaces, resets, flags, seeds, infos, speed.
+def command(env_id: str | None, steps: int, seed: int, as_json: bool) -> None:
+    """Examine the environment ENV: spaces, resets, flags, seeds, infos, speed. Without ENV: this installation.
 
     ENV is the id of a registered Gymnasium environment, or MODULE:FACTORY. FACTORY() returns an environment of any kind
     that collectors take. Each finding says what is wrong and how to correct it. The exit code is 1 if there is an
     error; warnings leave it 0.
 
     \b
+      headrace doctor
       headrace doctor CartPole-v1
       headrace doctor my_package.envs:make_level_3 --steps 5000
     """  # noqa: D301 - click reads this backspace
-    from headrace.cli.doctor.run import run
+    from headrace.cli.doctor.run import run_on_environment, run_on_installation
 
-    run(env_id, steps=steps, seed=seed, as_json=as_json)
+    if env_id is None:
+        run_on_installation(as_json=as_json)
+    else:
+        run_on_environment(env_id, steps=steps, seed=seed, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Builds an environment, examines it, and prints the findings."""
+"""Examines an environment or the installation, and prints the findings."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import cloudpickle
 
 from headrace.cli import environments, tables
 from headrace.cli.doctor.agents import AgentsExamination
+from headrace.cli.doctor.installation import examine_installation
 from headrace.cli.doctor.report import Report
 from headrace.cli.doctor.single import SingleExamination, Stopped
 from headrace.cli.doctor.vector import VectorExamination
@@ -24,7 +25,20 @@ from headrace.envs.recognition import is_dm_environment, is_parallel_environment
 _MARKS = {"ok": "ok", "note": "note", "warning": "WARNING", "error": "ERROR"}
 
 
-def run(env_id: str, *, steps: int, seed: int, as_json: bool) -> None:
+def run_on_installation(*, as_json: bool) -> None:
+    """Examines the installation and prints the findings.
+
+    Raises:
+        click.exceptions.Exit: with code 1, if there is an error.
+    """
+    report = Report()
+    examine_installation(report)
+    _print(None, report, {}, as_json=as_json)
+    if report.count("error"):
+        raise click.exceptions.Exit(1)
+
+
+def run_on_environment(env_id: str, *, steps: int, seed: int, as_json: bool) -> None:
     """Examines an environment and prints the findings.
 
     Raises:
@@ -136,7 +150,7 @@ def _close(env: Any, report: Report) -> None:
         report.ok("close", "works, also twice")
 
 
-def _print(env_id: str, report: Report, microseconds: dict[str, float], *, as_json: bool) -> None:
+def _print(env_id: str | None, report: Report, microseconds: dict[str, float], *, as_json: bool) -> None:
     findings = report.findings
     if as_json:
         result = {
@@ -151,7 +165,7 @@ def _print(env_id: str, report: Report, microseconds: dict[str, float], *, as_js
     counts = f"{report.count('error')} errors, {report.count('warning')} warnings"
     speed = "; ".join(f"{name}: {value:.1f} us" for name, value in microseconds.items())
     tables.show(
-        f"{env_id}: {counts}" + (f"; {speed}" if speed else ""),
+        f"{env_id or 'installation'}: {counts}" + (f"; {speed}" if speed else ""),
         [(_MARKS[finding.level], finding.check, finding.text) for finding in findings],
     )
     for finding in findings:
