@@ -17,6 +17,18 @@ def test_help_is_done(arguments):
     assert done.exit_code == 0
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_can_complete(shell):
+    script = CliRunner().invoke(cli.main, prog_name="headrace", env={"_HEADRACE_COMPLETE": f"{shell}_source"})
+    assert "_HEADRACE_COMPLETE" in script.output
+    typed = {"COMP_WORDS": "headrace pl", "COMP_CWORD": "1" if shell != "fish" else "pl"}
+    found = CliRunner().invoke(
+        cli.main, prog_name="headrace", env={"_HEADRACE_COMPLETE": f"{shell}_complete", **typed}
+    )
+    assert "play" in found.output
+    assert "serve" not in found.output
+
+
 def test_help_names_every_command():
     shown = CliRunner().invoke(cli.main, ["--help"]).output
     assert "collect" in shown

@@ -1,4 +1,4 @@
-"""The command line: `headrace collect`, `doctor`, `export`, `inspect`, `serve`, `top`, `train`.
+"""The command line: `headrace collect`, `doctor`, `export`, `inspect`, `play`, `serve`, `top`, `train`.
 
 Exit codes: 0 done, 2 wrong use, 1 failed or interrupted.
 """
@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError
 
 # Each command is a folder, whose `__init__` has the options as `command`. Heavy modules are imported when a command
 # runs, so that help and usage errors appear at once.
-_COMMANDS = ("collect", "doctor", "export", "inspect", "serve", "top", "train")
+_COMMANDS = ("collect", "doctor", "export", "inspect", "play", "serve", "top", "train")
 
 
 class _Commands(click.Group):

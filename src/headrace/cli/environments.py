@@ -47,12 +47,12 @@ def spec(env_id: str) -> Any:
         raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
 
 
-def metadata(env_id: str) -> dict[str, str]:
+def metadata(env_id: str, build: Callable[[str], gymnasium.Env[Any, Any]] = make) -> dict[str, str]:
     """Returns the spec and the spaces of an environment, as Minari names and writes them.
 
     A space or spec that Minari has no form for is left out.
     """
-    with closing(make(env_id)) as env:
+    with closing(build(env_id)) as env:
         writers: dict[str, Callable[[], str]] = {
             "env_spec": lambda: env_spec_to_json(env.spec, "env_spec"),  # type: ignore[arg-type]
             "observation_space": lambda: space_to_json(env.observation_space, "observation_space"),

@@ -30,8 +30,9 @@ from headrace.system import is_linux
     "--policy",
     default="random",
     show_default=True,
-    metavar="random|MODULE:FACTORY",
-    help="FACTORY() is called in the worker. It returns a callable from observations [n, ...] to actions [n, ...].",
+    metavar="random|MODULE:FACTORY|FILE",
+    help="FACTORY() is called in the worker. It returns a callable from observations [n, ...] to actions [n, ...]. "
+    "FILE is a policy.pt of headrace train, which acts greedily.",
 )
 @click.option(
     "--out",
@@ -53,6 +54,7 @@ def command(as_json: bool, **request: Any) -> None:
       headrace collect CartPole-v1 --steps 10000
       headrace collect ALE/Pong-v5 --steps 5000 --out out/pong --seed 1
       headrace inspect out/pong
+      headrace collect CartPole-v1 --policy out/CartPole-v1-0/policy.pt --out out/expert
       headrace collect CartPole-v1 --steps 10000 --profile --out out/cartpole
     """  # noqa: D301 - click reads this backspace
     from headrace.cli.collect.run import Request, run

@@ -46,6 +46,11 @@ class Request:
     seed: int | None
 
     @property
+    def is_trained_policy(self) -> bool:
+        """Whether `--policy` is a file of `headrace train`."""
+        return self.policy.endswith(".pt")
+
+    @property
     def profiled_workers(self) -> range:
         """Numbers of the workers whose trace is written; none without a folder."""
         return range(max(1, self.workers) if self.profile and self.out is not None else 0)
@@ -79,13 +84,14 @@ def run(request: Request, *, as_json: bool) -> None:
         Exception: the error that ended the run early, after the files are written.
     """
     environments.spec(request.env_id)
-    factory = policy_factory(request.policy)
+    factory = policy_factory(request)
+    make = _environment_maker(request)
     log = EpisodeLog()
     stop: BaseException | None = None
-    with _files(request, log) as file:
+    with _files(request, make, log) as file:
         seconds, parts = 0.0, dict.fromkeys(time_shares.PARTS, 0.0)
         try:
-            with _collector(request, factory) as collector:
+            with _collector(request, make, factory) as collector:
                 begin = time.perf_counter()
                 try:
                     _enable_profile(collector, request)
@@ -107,13 +113,13 @@ def run(request: Request, *, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _files(request: Request, log: EpisodeLog) -> Iterator[EpisodeFile | None]:
+def _files(request: Request, make: Callable[..., Any], log: EpisodeLog) -> Iterator[EpisodeFile | None]:
     """Gives the file that takes rows. Both files are written at the end, if there are rows."""
     if request.out is None:
         yield None
         return
     with output_folder.folder_for(request.out, request.files, request.overwrite) as folder:
-        metadata = environments.metadata(request.env_id) | _metadata(request)
+        metadata = environments.metadata(request.env_id, make) | _metadata(request)
         with contextlib.ExitStack() as at_end:
             file = EpisodeFile(folder / DATASET, metadata)
             at_end.callback(_write_table, folder / EPISODES, log)
@@ -161,32 +167,52 @@ def _metadata(request: Request) -> dict[str, Any]:
     return {"environment": request.env_id, "policy": request.policy, "seed": request.seed}
 
 
-def policy_factory(name: str) -> Callable[[], Any] | None:
-    """Returns the factory that `module:name` names; None for `random`.
+def policy_factory(request: Request) -> Callable[[], Any] | None:
+    """Returns the factory of the policy that `--policy` names; None for `random`.
 
     Raises:
-        click.BadParameter: there is no such factory.
+        click.BadParameter: there is no such factory, or the policy of the file does not fit the environment.
+        CheckpointError: the file is not a policy of `headrace train`.
     """
+    name = request.policy
     if name == "random":
         return None
+    if request.is_trained_policy:
+        from headrace.cli.dqn import checkpoint, fitting
+
+        fitting.load_for(
+            Path(name), request.env_id
+        )  # A file that does not fit is told before a worker starts.
+        return partial(checkpoint.load, Path(name).resolve())
     module_name, _, attribute = name.partition(":")
     try:
         factory = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise click.BadParameter(
-            f"expected random or module:factory, got {name!r} ({error})", param_hint="'--policy'"
+            f"expected random, module:factory or a policy.pt, got {name!r} ({error})", param_hint="'--policy'"
         ) from error
     if not callable(factory):
         raise click.BadParameter(f"{name} is not callable", param_hint="'--policy'")
     return factory  # type: ignore[no-any-return]
 
 
-def _collector(request: Request, factory: Callable[[], Any] | None) -> Collector | MultiCollector:
+def _environment_maker(request: Request) -> Callable[..., Any]:
+    """The builder of the environment; a trained policy needs the wrappers with which it was trained."""
+    if request.is_trained_policy:
+        from headrace.cli.dqn import problem
+
+        return problem.make
+    return environments.make
+
+
+def _collector(
+    request: Request, make: Callable[..., Any], factory: Callable[[], Any] | None
+) -> Collector | MultiCollector:
     kind: Callable[..., Collector | MultiCollector] = AsyncCollector if request.workers else Collector
     if request.workers > 1:  # Together, so that equal seeds give equal rows for any number of workers.
         kind = partial(MultiCollector, sync=True, num_workers=request.workers)
     return kind(
-        environments.make,
+        make,
         policy_factory=factory,
         create_env_kwargs={"env_id": request.env_id},
         frames_per_batch=request.frames_per_batch,

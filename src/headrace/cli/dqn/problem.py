@@ -64,15 +64,15 @@ class MarkFirst(gymnasium.ObservationWrapper[Any, Any, Any]):
         return marked
 
 
-def make(env_id: str) -> gymnasium.Env[Any, Any]:
-    """Builds the environment and its wrappers, in the process that steps it.
+def make(env_id: str, **options: Any) -> gymnasium.Env[Any, Any]:
+    """Builds the environment and its wrappers, in the process that steps it. `options` are of `gymnasium.make`.
 
     Atari games get the usual preprocessing (M. Machado et al., "Revisiting the Arcade Learning Environment", 2018):
     up to 30 idle steps at the start, every action held for 4 frames, grey 84 by 84 pixels.
     """
     if environments.is_atari(env_id):
-        return MarkFirst(_preprocessed(environments.make(env_id, frameskip=1)))
-    env = environments.make(env_id)
+        return MarkFirst(_preprocessed(environments.make(env_id, frameskip=1, **options)))
+    env = environments.make(env_id, **options)
     space = env.observation_space
     if _is_frame(space):
         return MarkFirst(env)
