@@ -154,7 +154,7 @@ class SampleStream:
         self._closing = threading.Event()
         self._opened = threading.Event()
         # Whether samples came so fast that they filled a message: further ones wait for a full one, or a millisecond.
-        self._gathers = False
+        self._gathers = self._was_full = False
         self._is_watched = self._will_flush = self._is_reopening = False
 
     # ---- calls -----------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class SampleStream:
             self._written = number
             sender = self._sender
             if number >= self._full_at:
-                self._gathers = True
+                self._gathers = self._was_full = True
                 self._send()
             elif not self._gathers and (sender is None or self._count.get() >= self._sent):
                 self._send()
@@ -245,12 +245,14 @@ class SampleStream:
         wait: Wait | None = None
         goodbyes = self._goodbyes
         while True:
-            self._advance()
+            self._look_for_answers()
             self._check()
             if is_over():
                 return
             if self._goodbyes != goodbyes:
                 raise Closed(f"{self._goodbye}; {self._pending} samples are not confirmed")
+            if self._sent == self._stored:
+                self._send()
             wait = wait or Wait(SYSTEM_CLOCK, timeout, message, lambda: self._pending)
             left = _TURN_SECONDS if timeout is None else min(timeout - wait.seconds, _TURN_SECONDS)
             sender, stored = self._sender, self._stored
@@ -311,11 +313,14 @@ class SampleStream:
 
     # ---- the connection; all with the lock held --------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Takes the answers that have come, and sends the samples that are written if nothing is in flight."""
+    def _look_for_answers(self) -> None:
         if self._sender is not None:
             self._sender.link.look()
         self._settle()
+
+    def _advance(self) -> None:
+        """Takes the answers that have come, and sends the samples that are written if nothing is in flight."""
+        self._look_for_answers()
         if self._sent == self._stored:
             self._send()
 
@@ -410,9 +415,13 @@ class SampleStream:
     def flush_soon(self) -> bool:
         """Sends what is collected if nothing is in flight; returns whether something is collected still."""
         with self._lock:
-            self._will_flush = self._gathers = False
+            self._will_flush = False
             if self._closing.is_set() or self._sender is None:
                 return False
+            self._gathers, self._was_full = self._was_full, False
+            if self._gathers:  # The samples still come fast.
+                self._will_flush = True
+                return True
             self._advance()
             # After a lost connection `look_after` goes on.
             self._will_flush = self._sent < self._written and self._opened.is_set()
