@@ -21,6 +21,7 @@ import numpy as np
 
 from headrace.errors import Disconnected
 from headrace.leases.messages import VERSION, Hello, Message
+from headrace.store.gather import Pool
 
 _MAGIC = b"hrl1"
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
@@ -32,6 +33,9 @@ LARGEST_PAYLOAD = 1 << 30
 # Payloads from this size on are received straight into their own memory.
 _DIRECT_NBYTES = 1 << 16
 
+# Up to this size they share buffers of one size, so that not every message costs page faults.
+_POOLED_NBYTES = 1 << 21
+_POOL = Pool()
 _encode = msgspec.msgpack.Encoder().encode
 
 Payload: TypeAlias = bytes | memoryview
@@ -184,7 +188,9 @@ class FrameReader:
 
     def _begin_large(self, begin: int, payload: int) -> None:
         """Reserves memory for a payload, of which the system gives only pages that are received."""
-        self._large = np.empty(payload, np.uint8).data
+        pooled = payload <= _POOLED_NBYTES
+        memory = _POOL.buffer(_POOLED_NBYTES)[:payload] if pooled else np.empty(payload, np.uint8)
+        self._large = memory.data
         early = self._bytes[begin : begin + payload]
         self._large[: len(early)] = early
         self._received = len(early)

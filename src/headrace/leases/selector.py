@@ -231,6 +231,8 @@ class PeerSelector:
         """Makes the calls that other threads asked for; returns whether no peer is left and everything is closed."""
         while self._wanted:
             self._wanted.popleft()()
+        if self._peers and not self._left:
+            return False
         with self._lock:
             has_ended = not (self._peers or self._listeners or self._wanted)
             if has_ended:

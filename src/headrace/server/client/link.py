@@ -256,6 +256,9 @@ class Link:
         """Waits for the socket at most `seconds`, and takes the answers that have come. One thread at a time."""
         try:
             now = self._clock.monotonic()
+            if not seconds and not self._channel.unsent:
+                self._take_ready(now)
+                return
             if self._channel.unsent:
                 self._poll.modify(self._channel.fileno(), select.POLLIN | select.POLLOUT)
                 ready = self._poll.poll(seconds * 1000)
@@ -267,13 +270,21 @@ class Link:
             if not has_data:
                 self._look_for_life(now)
                 return
-            for frame in self._channel.receive_ready():
-                try:
-                    self._take(frame)
-                finally:
-                    frame.close_descriptors()
+            self._take_ready(now)
         except (Disconnected, OSError, ValueError) as error:
             self.fail(error)
+
+    def _take_ready(self, now: float) -> None:
+        """Takes the answers that have come, without waiting."""
+        before = self._channel.bytes_in
+        for frame in self._channel.receive_ready():
+            try:
+                self._take(frame)
+            finally:
+                if frame.descriptors:
+                    frame.close_descriptors()
+        if self._channel.bytes_in == before:
+            self._look_for_life(now)
 
     def _look_for_life(self, now: float) -> None:
         """Asks a server that is silent for a sign of life.

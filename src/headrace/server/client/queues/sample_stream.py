@@ -31,7 +31,8 @@ from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSa
 from headrace.server.messages.samples import SampleLayout
 from headrace.waits import Wait
 
-_MESSAGE_NBYTES = 1 << 20
+# Of the samples of one message, which are copied while the next ones are written.
+_MESSAGE_NBYTES, _SHARED_NBYTES = 1 << 20, 1 << 22
 _MOST_STORED = 1 << 62
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
 # A waiting thread looks this often whether Ctrl-C has come.
@@ -386,7 +387,7 @@ class SampleStream:
             with self._lock:
                 self._stored = self._sent = max(self._stored, answer.stored)
                 self._count.set(self._stored)
-                most_nbytes = min(_MESSAGE_NBYTES, answer.most_nbytes)
+                most_nbytes = min(_SHARED_NBYTES if self._is_shared else _MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
                 sender = _Sender(link, reply.number, self._count, is_shared=self._is_shared)
                 link.listen(reply.number, sender.take)
