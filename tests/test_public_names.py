@@ -198,7 +198,7 @@ ATTRIBUTES = {
     hr.loaders.Loader: "close load_state_dict state_dict",
     headrace.replay.PackedBatch: "data info layout lengths mask offsets pad",
     headrace.replay.SampleInfo: "keys priorities probabilities table_size times_sampled",
-    headrace.replay.ReplaySample: "data explain info layout mask pack",
+    headrace.replay.ReplaySample: "data describe explain info layout mask pack",
     headrace.replay.TableView: "configure distribution name peek statistics",
     headrace.replay.Writer: "append close create_item end_episode flush lanes pending policy_version",
 }

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import Unsupported
+from headrace.replay.sampling.batch_description import BatchDescription, described
 from headrace.replay.sampling.packing import ONE_STEP, BatchLayout, PackedBatch, pack
 from headrace.trees import at_path
 
@@ -43,6 +44,18 @@ class ColumnsByName:
 
     __slots__ = ()
     data: Any
+    info: SampleInfo
+    mask: Any
+
+    def describe(self) -> BatchDescription:
+        """Returns statistics of every column, shares of the flags, and suspicious things; its text is a table.
+
+        >>> data = {"observation": np.zeros((3, 2), np.float32), "reward": np.array([1.0, 2.0, 6.0])}
+        >>> found = ReplaySample(data, SampleInfo(*np.zeros((5, 3)))).describe()
+        >>> found.columns["reward"].mean, found.suspicious
+        (3.0, ('observation: 0 in all 3 rows', 'reward: all positive'))
+        """
+        return described(self.data, self.info.keys, self.mask)
 
     def __getitem__(self, name: str) -> Any:
         """Returns a column or view of `data`; a path such as "observation/camera" returns that leaf or sub-tree.
