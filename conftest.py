@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parent
 
-_INTEGRATIONS = {"src/headrace/integrations/sb3.py": "stable_baselines3"}
+_INTEGRATIONS = {
+    "src/headrace/integrations/sb3.py": "stable_baselines3",
+    "src/headrace/integrations/torchrl.py": "tensordict",
+}
 _NEED_JAX = ["src/headrace/replay/conversion/jax_batch.py", "src/headrace/trajectories/returns/jax_arrays.py"]
 collect_ignore = [] if importlib.util.find_spec("jax") else _NEED_JAX
 collect_ignore += [path for path, library in _INTEGRATIONS.items() if not importlib.util.find_spec(library)]

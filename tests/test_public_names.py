@@ -18,7 +18,7 @@ import headrace.replay
 # What may be absent: the libraries of the extras. Nothing else may keep a module of ours from being imported.
 OPTIONAL = {
     "ale_py", "dm_env", "envpool", "h5py", "hypothesis", "jax", "matplotlib", "minari", "mujoco", "pettingzoo", "PIL",
-    "prometheus_client", "pyarrow", "pytest", "ray", "stable_baselines3", "starlette", "torch", "uvicorn",
+    "prometheus_client", "pyarrow", "pytest", "ray", "stable_baselines3", "starlette", "tensordict", "torch", "uvicorn",
 }  # fmt: skip
 
 LAZY = {**hr._LAZY_NAMES, **hr._LAZY_MODULES}

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 
-LIBRARIES = {"sb3": "stable_baselines3"}
+LIBRARIES = {"sb3": "stable_baselines3", "torchrl": "torchrl"}
 
 collect_ignore_glob = [
     f"test_{name}*.py"

@@ -38,7 +38,7 @@ def test_shares_and_weights_follow_priorities():
     np.testing.assert_allclose(shares, np.arange(40) / 780, atol=0.01)
     weights = samples.weights.numpy()[:, 0]
     np.testing.assert_allclose(weights, priority.min() / priority, rtol=1e-5)
-    buffer.importance_exponent = 0.0
+    buffer.priorities.importance_exponent = 0.0
     assert (buffer.sample(100).weights == 1).all()
 
 

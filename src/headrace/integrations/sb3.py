@@ -20,9 +20,9 @@ except ImportError as error:
     ) from error
 
 from headrace.integrations.lane_transitions import LaneTransitions
+from headrace.integrations.priorities import Priorities
 from headrace.replay.public import Replay
 from headrace.spec import ArraySpec, Signature
-from headrace.tables.description.table import Table
 from headrace.trajectories.writers.transition_writer import TransitionWriter
 from headrace.views.view import View
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from gymnasium import spaces
     from numpy.typing import ArrayLike
     from stable_baselines3.common.vec_env import VecNormalize
-
-    from headrace.replay.sampling.replay_sample import SampleInfo
 
 _TABLE = "replay"
 
@@ -80,13 +78,11 @@ class ReplayBuffer(SB3ReplayBuffer):
 
     Attributes:
         replay: the `Replay`, with statistics.
-        importance_exponent: may be set at any time.
+        priorities: its `importance_exponent` may be set at any time.
 
     Raises:
         ValueError: n_steps < 1, gamma outside [0, 1], or priority_exponent < 0.
         SpecError: a space whose observations are not arrays of one shape and dtype.
-
-    Source: T. Schaul et al., "Prioritized Experience Replay" (2016), for priorities and weights.
 
     >>> from gymnasium.spaces import Box, Discrete
     >>> buffer = ReplayBuffer(1000, Box(-1, 1, (3,)), Discrete(2), device="cpu")
@@ -120,14 +116,8 @@ class ReplayBuffer(SB3ReplayBuffer):
         self.handle_timeout_termination = handle_timeout_termination
         self.n_steps = n_steps
         self.gamma = gamma
-        self.priority_exponent = priority_exponent
-        self.importance_exponent = importance_exponent
-        self._largest_priority = 1.0
-        size = self.buffer_size * n_envs
-        if priority_exponent is None:
-            table = Table.uniform(size)
-        else:
-            table = Table.prioritized(size, priority_exponent)
+        self.priorities = Priorities(priority_exponent, importance_exponent)
+        table = self.priorities.table(self.buffer_size * n_envs)
         # SB3 seeds NumPy's global generator, and its own buffers draw from it.
         seed = int(np.random.randint(2**31))  # noqa: NPY002
         self._use(Replay(self._signature(), [table], seed=seed))
@@ -202,7 +192,7 @@ class ReplayBuffer(SB3ReplayBuffer):
             timeouts,
             self._read(next_obs),
         )
-        self._raise_priorities(keys)
+        self.priorities.note_new(self.replay, _TABLE, keys)
         self.pos = (self.pos + 1) % self.buffer_size
         self.full |= self.pos == 0
 
@@ -224,13 +214,8 @@ class ReplayBuffer(SB3ReplayBuffer):
 
     def cut_episodes(self) -> None:
         """Ends the episodes where they are, without a flag, so that all transitions can be sampled."""
-        self._raise_priorities(self._writer.reset())
+        self.priorities.note_new(self.replay, _TABLE, self._writer.reset())
         self._transitions.forget()
-
-    def _raise_priorities(self, keys: list[int]) -> None:
-        """Gives new transitions, whose priority is 1, the largest priority so far."""
-        if keys and self._largest_priority > 1:
-            self.replay.update_priorities(_TABLE, keys, np.full(len(keys), self._largest_priority))
 
     @property
     def dones(self) -> _Dones:
@@ -271,17 +256,10 @@ class ReplayBuffer(SB3ReplayBuffer):
             self._to_tensors(self._returns(data, env)[:, None]),
             None if discounts is None else self._to_tensors(discounts),
         )
-        if self.priority_exponent is not None:
-            return PrioritizedSamples(
-                *fields, self._to_tensors(self._weights(sampled.info)), sampled.info.keys
-            )
+        if self.priorities.exponent is not None:
+            weights = self._to_tensors(self.priorities.weights(sampled.info)[:, None])
+            return PrioritizedSamples(*fields, weights, sampled.info.keys)
         return (DictReplayBufferSamples if isinstance(self.obs_shape, dict) else ReplayBufferSamples)(*fields)
-
-    def _weights(self, info: SampleInfo) -> NDArray[np.float32]:
-        """float32[B, 1]: the importance weights, of which the largest is 1."""
-        weights = (info.table_size * info.probabilities) ** -self.importance_exponent
-        scaled: NDArray[np.float32] = (weights / weights.max()).astype(np.float32)
-        return scaled[:, None]
 
     def update_priorities(self, keys: ArrayLike, priorities: torch.Tensor | ArrayLike) -> None:
         """Sets the priorities of transitions; those that were removed since are ignored.
@@ -293,12 +271,7 @@ class ReplayBuffer(SB3ReplayBuffer):
         Raises:
             ValueError: the buffer has no priorities; or one is negative or not finite. Nothing changes.
         """
-        if self.priority_exponent is None:
-            raise ValueError("update_priorities: expected a buffer with priority_exponent, got one without")
-        values = np.asarray(priorities.detach().cpu() if hasattr(priorities, "detach") else priorities)
-        values = values.astype(np.float64).reshape(-1)
-        self.replay.update_priorities(_TABLE, keys, values)
-        self._largest_priority = max(self._largest_priority, *values.tolist())
+        self.priorities.update(self.replay, _TABLE, keys, priorities)
 
     def _returns(self, data: Any, env: VecNormalize | None) -> NDArray[np.float32]:
         """float32[B]: the n-step returns of rewards that are normalized each by itself."""
