@@ -203,9 +203,11 @@ def test_an_environment_that_hangs_while_a_worker_is_started_again(tmp_path, mon
         assert collector.next(timeout=40).shape == (1, 5)
 
 
+@pytest.mark.parametrize("name", ["worker_timeout", "start_timeout"])
 @pytest.mark.parametrize(
-    ("error", "given"), [(ValueError, 0), (ValueError, -1.0), (TypeError, "1"), (TypeError, True)]
+    ("error", "given"),
+    [(ValueError, 0), (ValueError, -1.0), (ValueError, float("nan")), (TypeError, "1"), (TypeError, True)],
 )
-def test_arguments(error, given):
-    with pytest.raises(error, match="worker_timeout: expected seconds"):
-        hr.MultiCollector("CartPole-v1", sync=True, frames_per_batch=8, worker_timeout=given)
+def test_arguments(name, error, given):
+    with pytest.raises(error, match=f"{name}: expected seconds"):
+        hr.MultiCollector("CartPole-v1", sync=True, frames_per_batch=8, **{name: given})

@@ -24,6 +24,7 @@ class GroupStatus:
         home: the process whose collector this is.
         changed: notified at every change, here and in what the workers have brought.
         workers: the state of each worker.
+        failed: the numbers of those that have failed.
         is_closed: shut down.
         is_running: the workers collect freely into a replay.
         is_iterating: the workers collect for iteration.
@@ -34,6 +35,8 @@ class GroupStatus:
         self.home = collector_home()
         self.changed = threading.Condition()
         self.workers: list[WorkerStatus] = []
+        # Replaced, never changed: threads read it without `changed`.
+        self.failed: frozenset[int] = frozenset()
         self.is_closed = self.is_running = self.is_iterating = False
         self.pause_wanted: int | None = None
         self._unfinished: BaseException | None = None
@@ -44,13 +47,12 @@ class GroupStatus:
     @property
     def failure(self) -> BaseException | None:
         """The error that calls raise from now on; None while all workers are well."""
-        failures = [failure for worker in self.workers if (failure := worker.failure) is not None]
-        return failures[0] if failures else self._unfinished
+        return self.workers[min(self.failed)].failure if self.failed else self._unfinished
 
-    @property
-    def failed(self) -> set[int]:
-        """The workers that have failed."""
-        return {worker.worker_idx for worker in self.workers if worker.failure is not None}
+    def note_worker(self, worker: WorkerStatus) -> None:
+        """Takes in whether a worker has failed."""
+        number = {worker.worker_idx}
+        self.failed = self.failed | number if worker.has_failed else self.failed - number
 
     def note_unfinished(self, error: BaseException) -> None:
         """Records an error of a shutdown."""

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 
 from headrace.collectors.handle.group_status import GroupStatus
-from headrace.collectors.handle.peer import WorkerPeer
+from headrace.collectors.handle.peer import PeerCalls, WorkerPeer
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.questions import Questions
 from headrace.collectors.handle.rows import WorkerRows
@@ -64,7 +64,7 @@ class WorkerHandle:
         self._is_collecting = is_collecting
         self._worker_timeout = worker_timeout
         self.process = new_place()
-        self.status = WorkerStatus(worker_idx, self.process)
+        self.status = WorkerStatus(worker_idx, self.process, group.note_worker)
         group.workers.append(self.status)
         self.last_step = LastStep.new()
         self.questions = Questions(group, self.status, self.send)
@@ -75,15 +75,18 @@ class WorkerHandle:
         self._waits_after: int | None = None
 
     def _new_peer(self) -> WorkerPeer:
-        return WorkerPeer(
-            self.process,
-            self.status,
-            self._group,
+        calls = PeerCalls(
             partial(self._progressed, self),
             self.questions.take,
             partial(self._ended, self),
             self.last_step.note,
             self._may_step,
+        )
+        return WorkerPeer(
+            self.process,
+            self.status,
+            self._group,
+            calls,
             StepWatch(self.status.__str__, self.last_step),
             self._worker_timeout,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.group_status import GroupStatus
@@ -30,6 +31,24 @@ from headrace.leases.messages import Commit, Return, Unpin
 _log = logging.getLogger(__name__)
 
 
+class PeerCalls(NamedTuple):
+    """Takes in the events of one worker, in the thread that listens.
+
+    Attributes:
+        progressed: called with each `Progress` of the worker, and its rows.
+        answered: called with answers, with `changed` of the group held.
+        ended: called once, after the last message, with the reason.
+        stepped: called when the worker, which shares no memory, has taken a step.
+        may_step: returns whether the worker is to collect, and waits for nothing.
+    """
+
+    progressed: Callable[[Progress, WorkerRows], None]
+    answered: Callable[[Answer, Payload], None]
+    ended: Callable[[BaseException], None]
+    stepped: Callable[[], None]
+    may_step: Callable[[], bool]
+
+
 class WorkerPeer:
     """One worker as a peer (`headrace.leases.selector.Peer`). It knows nothing of the collector.
 
@@ -37,11 +56,7 @@ class WorkerPeer:
         process: of the worker.
         status: of the worker.
         group: the state of all workers.
-        progressed: called with each `Progress` of the worker, and its rows.
-        answered: takes in answers, with `changed` of the group held.
-        ended: called once, after the last message, with the reason.
-        stepped: called when the worker, which shares no memory, has taken a step.
-        may_step: whether the worker is to collect, and waits for nothing.
+        calls: for its events.
         steps: how long it has taken no step.
         worker_timeout: seconds without a step after which the worker is killed; None: never.
 
@@ -60,22 +75,14 @@ class WorkerPeer:
         process: WorkerPlace,
         status: WorkerStatus,
         group: GroupStatus,
-        progressed: Callable[[Progress, WorkerRows], None],
-        answered: Callable[[Answer, Payload], None],
-        ended: Callable[[BaseException], None],
-        stepped: Callable[[], None],
-        may_step: Callable[[], bool],
+        calls: PeerCalls,
         steps: StepWatch,
         worker_timeout: float | None,
     ) -> None:
-        self._answered = answered
-        self._ended = ended
+        self._calls = calls
         self._process = process
         self._status = status
         self._group = group
-        self._progressed = progressed
-        self._stepped = stepped
-        self._may_step = may_step
         self._steps = steps
         self._worker_timeout = worker_timeout
         self.channel = process.channel
@@ -93,9 +100,9 @@ class WorkerPeer:
             case Commit() | Return() | Unpin() if rows is not None:
                 rows.take(frame)
             case Progress() as progress if rows is not None:
-                self._progressed(progress, rows)
+                self._calls.progressed(progress, rows)
             case Stepped():
-                self._stepped()
+                self._calls.stepped()
             case MoreColumns(signature=signature, is_loaded=True) if rows is not None:
                 rows.reopen(signature)
             case MoreColumns(signature=signature) if rows is not None:
@@ -109,15 +116,15 @@ class WorkerPeer:
         match frame.message:
             case Ready() as ready:
                 self.ready = ready
-                self._status.is_ready = True
+                self._status.note_ready()
             case NotStored(names=names):
                 self.not_stored = names
                 if self.ready is not None:  # Else the constructor warns.
                     _log.warning("%s", not_stored_text(names))
             case Answer() as answer:
-                self._answered(answer, frame.payload)
+                self._calls.answered(answer, frame.payload)
             case Failed() as failed:
-                self._status.cause = rebuilt(failed, frame.payload)
+                self._status.note_cause(rebuilt(failed, frame.payload))
             case Paused(number=number) if (
                 number == self._group.pause_wanted
             ):  # Else the pause was given up meanwhile.
@@ -151,7 +158,7 @@ class WorkerPeer:
         """
         # Rules: collectors CX5
         limit = self._worker_timeout
-        seconds = self._steps.look(may_step=self._may_step())
+        seconds = self._steps.look(may_step=self._calls.may_step())
         if limit is None or seconds < limit:
             return
         hang = f"no step was finished for {seconds:.3g} s while collecting (worker_timeout={limit:g})"
@@ -162,6 +169,6 @@ class WorkerPeer:
     def end(self, error: BaseException) -> None:
         """See `Peer.end`."""
         try:
-            self._ended(error)
+            self._calls.ended(error)
         finally:
             self.has_ended.set()

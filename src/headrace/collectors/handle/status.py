@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.collectors.handle.place import WorkerPlace
@@ -26,6 +27,7 @@ class WorkerStatus:
     Args:
         worker_idx: its number.
         process: its process.
+        changed: called with this status when the worker may have failed, or is well again.
 
     Attributes:
         is_ready: it has built its environments and policy.
@@ -35,8 +37,11 @@ class WorkerStatus:
         cause: the exception that its process reported as its end, or that says how it hangs.
     """
 
-    def __init__(self, worker_idx: int, process: WorkerPlace) -> None:
+    def __init__(
+        self, worker_idx: int, process: WorkerPlace, changed: Callable[[WorkerStatus], None]
+    ) -> None:
         self.worker_idx = worker_idx
+        self._changed = changed
         self.is_ready = self.is_restarting = self.is_hung = self.delays_pause = False
         self.cause: BaseException | None = None
         self._process = process
@@ -52,10 +57,27 @@ class WorkerStatus:
         """Whether the process is gone and none takes its place."""
         return self._death is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether `failure` is an error."""
+        never_began = self.cause is not None and not self.is_ready
+        return never_began or self.has_died or self._failure is not None
+
+    def note_ready(self) -> None:
+        """Records that the worker has built its environments and policy."""
+        self.is_ready = True
+        self._changed(self)
+
+    def note_cause(self, error: BaseException) -> None:
+        """Records the exception that the worker reports as its end."""
+        self.cause = error
+        self._changed(self)
+
     def note_death(self, exitcode: int | None) -> None:
         """Records that the process is gone and none takes its place."""
         self.is_restarting = False
         self._death = _Death(exitcode, time.monotonic())
+        self._changed(self)
         if self.is_ready:
             self._log_end(self._died(self._death))
 
@@ -70,15 +92,18 @@ class WorkerStatus:
         """Records the process that takes the place of one that is gone."""
         self._process = process
         self.cause, self.is_hung = None, False
+        self._changed(self)
 
     def note_hang(self, error: DeadlineExceeded) -> None:
         """Records that the process does nothing any more."""
         self.cause, self.is_hung = error, True
+        self._changed(self)
 
     def note_failure(self, error: BaseException) -> None:
         """Records that a report of the worker could not be processed."""
         self._log_end(error)
         self._failure = error
+        self._changed(self)
 
     @staticmethod
     def _log_end(failure: BaseException) -> None:

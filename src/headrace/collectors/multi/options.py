@@ -70,6 +70,9 @@ class MultiOptions(CollectorOptions):
             raise TypeError(f"restart_workers: expected True or False, got {self.restart_workers!r}")
         if not is_int(self.max_restarts) or self.max_restarts < 0:
             raise ValueError(f"max_restarts: expected an int of 0 or more, got {self.max_restarts!r}")
+        start_timeout = check_seconds(self.start_timeout, "start_timeout")
+        if start_timeout is None or start_timeout <= 0:
+            raise ValueError(f"start_timeout: expected seconds > 0, got {self.start_timeout}")
         timeout = check_seconds(self.worker_timeout, "worker_timeout")
         if timeout is not None and timeout <= 0:
             raise ValueError(f"worker_timeout: expected seconds > 0, or None, got {timeout:g}")
