@@ -220,3 +220,60 @@ def test_in_a_worker():
     with hr.AsyncCollector(make_pool, act, frames_per_batch=12) as collector:
         ours = [collector.next(timeout=30) for _ in range(3)]
     check_same(ours, batches(CounterEnvPool([3, 5, 2]), 3, frames_per_batch=12))
+
+
+class Versioned:
+    """Acts by its version, so that each action says which weights chose it."""
+
+    def __init__(self):
+        self.weights = {"version": np.zeros(1)}
+
+    def state_dict(self):
+        return self.weights
+
+    def load_state_dict(self, weights):
+        self.weights = {"version": np.array(weights["version"])}
+
+    def __call__(self, observation):
+        return np.full(len(observation), int(self.weights["version"][0]) % 4)
+
+
+def check_versions(batch):
+    """CV2: the stamp is the version that chose the action."""
+    mask = batch["mask"]
+    np.testing.assert_array_equal(batch["action"][mask], batch["policy_version"][mask] % 4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=lengths_of_pools, limit=st.sampled_from([None, 2]), data=st.data())
+def test_versions_are_those_of_each_row(lengths, limit, data):
+    """CV2: rows of fast environments have the version of the policy when it acted for them."""
+    size = data.draw(st.integers(1, len(lengths) - 1))
+    pool = CounterEnvPool(lengths, batch_size=size, order=random_order(data.draw(st.integers(0, 99))))
+    steps = data.draw(st.integers(1, 6))
+    policy = Versioned()
+    with hr.Collector(
+        pool, policy, frames_per_batch=steps * len(lengths), max_frames_per_traj=limit
+    ) as collector:
+        for number in range(1, 6):
+            batch = collector.next()
+            check_versions(batch)
+            collector.update_policy_weights_({"version": np.array([number], float)})
+
+
+def test_versions_in_a_replay(tmp_path):
+    """CV2, CF2: stored rows have the versions of their own lanes, also after the replay was saved and loaded."""
+    pool = CounterEnvPool([3, 50, 4], batch_size=1, order=lambda ids, size: sorted(ids)[-size:])
+    policy = Versioned()
+    views = {"action": hr.View("action"), "version": hr.View("policy_version")}
+    signature = hr.collectors.signature(lambda: CounterEnvPool([3, 50, 4]), policy)
+    replay = hr.Replay(signature, capacity=1000, tables=[hr.Table.uniform(1000)])
+    with hr.Collector(pool, policy, frames_per_batch=12, replay_buffer=replay) as collector:
+        for number in range(1, 9):
+            check_versions(collector.next())
+            collector.update_policy_weights_({"version": np.array([number], float)})
+        assert collector.statistics().lag_max > 0
+    for each in (replay, hr.Replay.load(replay.save(tmp_path))):
+        sample = each.sample("replay", 200, views=views)
+        assert len(set(sample["version"].tolist())) > 4
+        np.testing.assert_array_equal(sample["action"], sample["version"] % 4)

@@ -51,8 +51,10 @@ class CheckedCommit:
         if not 0 <= steps <= capacity:
             raise LeaseError(f"steps: expected 0 to {capacity}, got {steps}")
         versions = _array(commit.versions, "versions", POLICY_VERSIONS)
-        if len(versions) != steps:
-            raise LeaseError(f"versions: expected {steps}, one a step, got {len(versions)}")
+        if len(versions) not in (steps, steps * lanes):
+            raise LeaseError(
+                f"versions: expected {steps}, one a step, or {steps * lanes}, one a row, got {len(versions)}"
+            )
         final = _rising(commit.final, "final", steps * lanes)
         idle = _rising(commit.idle, "idle", steps * lanes)
         ended = _rising(commit.ended, "ended", steps * lanes)

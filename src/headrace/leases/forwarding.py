@@ -21,7 +21,7 @@ class Steps(NamedTuple):
 
     Attributes:
         columns: maps each column to `[steps, lanes, ...]`.
-        versions: int32[steps].
+        versions: int32[steps], or int32[steps, lanes].
         final, idle: int64[...], rising.
         ended: int64[m], rising.
         finals: maps each column to `[m, ...]`: the final rows of `ended`.
@@ -49,7 +49,7 @@ class Steps(NamedTuple):
         places, ended = within(self.ended)
         return Steps(
             {name: column[first:stop, lanes] for name, column in self.columns.items()},
-            self.versions[first:stop],
+            self.versions[first:stop] if self.versions.ndim == 1 else self.versions[first:stop, lanes],
             within(self.final)[1],
             within(self.idle)[1],
             ended,
@@ -72,9 +72,10 @@ def steps_of(commit: Commit, columns: Columns, first: int, lanes: int) -> Steps:
         steps[name] = rows.reshape(commit.steps, lanes, *rows.shape[1:])
     ended = unpacked(commit.ended, "ended")
     final_rows = unpacked(commit.final_rows, "final_rows")[: len(ended)]
+    versions = unpacked(commit.versions, "versions", POLICY_VERSIONS)
     return Steps(
         steps,
-        unpacked(commit.versions, "versions", POLICY_VERSIONS),
+        versions if len(versions) == commit.steps else versions.reshape(commit.steps, lanes),
         unpacked(commit.final, "final"),
         unpacked(commit.idle, "idle"),
         ended,

@@ -72,7 +72,8 @@ class Commit(Message):
         sequence: 1 for its first commit, one more with each.
         page: a page that is leased to it for rows, the oldest that is neither full nor returned.
         steps: the number of vector steps; 0 where only episodes are cut.
-        versions: int32[steps], the version of the policy that acted at each step; 0: unknown.
+        versions: int32[steps], the version of the policy that acted at each step, or int32[steps * lanes], at each row;
+            0: unknown.
         final: int64[f], rows that hold the final row of their lane's episode.
         idle: int64[i], rows of lanes that hold nothing.
         ended: int64[m], rows of the last transitions of episodes whose final rows stand in a page of their own.

@@ -78,7 +78,7 @@ class PageWriter:
 
     def _begin_report(self) -> None:
         self._reported = self._step
-        self._versions: list[int] = []
+        self._versions: list[int | NDArray[np.integer[Any]]] = []
         # Rows that hold a final row, those whose episodes end, and those that hold nothing, counted from the first
         # unreported row.
         self._final: list[int] = []
@@ -112,7 +112,7 @@ class PageWriter:
     def record(
         self,
         values: Columns,
-        version: int,
+        version: int | NDArray[np.integer[Any]],
         resets: Lanes = NO_LANES,
         ended: Lanes = NO_LANES,
         last: Columns | None = None,
@@ -121,7 +121,8 @@ class PageWriter:
 
         Args:
             values: columns `[lanes, ...]` beside the observations; those that are missing are zeros.
-            version: of the policy that acted.
+            version: of the policy that acted; int[lanes] where lanes were acted for at different times: then at each
+                step.
             resets: int[r], rising: lanes that took no transition; `row` holds the final row of their episode.
             ended: int[m], rising: lanes whose episode this step ends, with a final row beside the lanes.
             last: columns `[lanes, ...]`: the observations of the final rows of `ended`.
@@ -190,8 +191,8 @@ class PageWriter:
         return self._views.of(self.page).others[name][self._reported : self._step]
 
     @property
-    def unreported_versions(self) -> list[int]:
-        """The version of the policy that acted at each step since the last report."""
+    def unreported_versions(self) -> list[int | NDArray[np.integer[Any]]]:
+        """The version of the policy that acted at each step since the last report, or its versions by lane."""
         return self._versions
 
     @property

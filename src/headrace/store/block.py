@@ -41,7 +41,7 @@ class WrittenSteps(NamedTuple):
         ended: int64[m]: the last transition of an episode whose final row stands in a page of its own.
         final_rows: int64[m]: these final rows, as rows of the store. They fill pages of one lane from their first row
             on.
-        versions: int32[steps]: of the policy that acted at each step; 0: unknown.
+        versions: int32[steps], of the policy that acted at each step, or int32[steps * lanes], at each row; 0: unknown.
     """
 
     page: int

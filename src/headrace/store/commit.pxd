@@ -45,7 +45,7 @@ cdef class Lanes:
     cdef Int _commit_row(
         self, Int page, Int lane, Int row, bint is_first, bint is_final, Int starts
     ) noexcept nogil
-    cdef void _stamp_written(self, Int page, GivenInts versions) noexcept nogil
+    cdef void _stamp_written(self, Int page, Int steps, GivenInts versions) noexcept nogil
     cpdef void end_written(self, GivenLongs lanes, GivenLongs final_rows) noexcept nogil
     cpdef void commit_finals(self, GivenLongs ended, Int first) noexcept nogil
     cdef void _end_lane(self, Int lane, Int row) noexcept nogil

@@ -14,6 +14,8 @@ if not cython.compiled:
     from headrace.kernels.kinds import Bool, GivenBytes, GivenInts, GivenLongs, Int, Ints, Longs, LongTable
     from headrace.store.copying import place_fields
     from headrace.store.layout import (
+        BY_ROW,
+        BY_STEP,
         EMPTY,
         ENDED_FROM,
         FINAL,
@@ -162,7 +164,7 @@ class Lanes:
         ends: Int = 0
         number: Int = 0
         with cython.nogil:
-            self._stamp_written(page, versions)
+            self._stamp_written(page, steps, versions)
             used: Int = self.window.pages[page, USED]
             row: Int = page * self.window.page_rows + used * self.count
             starts: Int = self.window.pages[page, STARTS]
@@ -219,15 +221,26 @@ class Lanes:
         for place in range(lanes.shape[0]):
             self._end_beside(lanes[place], final_rows[place])
 
-    def _stamp_written(self, page: Int, versions: GivenInts) -> None:
-        """Writes the versions of the next steps of a page."""
-        begin = page * self.window.page_rows + self.window.pages[page, USED]
-        for step in range(versions.shape[0]):
-            if versions[step] != 0:
-                self.window.pages[page, VERSIONED] = 1
-        if self.window.pages[page, VERSIONED]:
-            for step in range(versions.shape[0]):
-                self.versions[begin + step] = versions[step]
+    def _stamp_written(self, page: Int, steps: Int, versions: GivenInts) -> None:
+        """Writes the versions of the next steps of a page, of which there is one a step, or one a row.
+
+        The first version that is not 0 decides which of these the page has: rows that are committed keep their places.
+        """
+        first: Int = page * self.window.page_rows
+        used: Int = self.window.pages[page, USED]
+        width: Int = self.count if versions.shape[0] > steps else 1
+        if self.window.pages[page, VERSIONED] == 0:
+            for place in range(versions.shape[0]):
+                if versions[place] != 0:
+                    self.window.pages[page, VERSIONED] = BY_ROW if width > 1 else BY_STEP
+        if self.window.pages[page, VERSIONED] == BY_ROW:
+            for row in range(steps * self.count):
+                self.versions[first + used * self.count + row] = versions[
+                    row if width > 1 else row // self.count
+                ]
+        elif self.window.pages[page, VERSIONED] == BY_STEP:
+            for step in range(steps):
+                self.versions[first + used + step] = versions[step * width]
 
     # ---- their parts -------------------------------------------------------------------------------------------------
 
@@ -340,7 +353,7 @@ class Lanes:
         if self.version != 0:
             page = self.window.page_of(self.row)
             first = page * self.window.page_rows
-            self.window.pages[page, VERSIONED] = 1
+            self.window.pages[page, VERSIONED] = BY_STEP
             self.versions[first + (self.row - first) // self.count] = self.version
 
     def _turn(self) -> None:

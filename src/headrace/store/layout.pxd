@@ -9,6 +9,8 @@ cdef enum:
     LINKED_ROWS = 6
     VERSIONED = 7
     PAGE_WORDS = 8
+    BY_STEP = 1
+    BY_ROW = 2
     STEP_MASK = 0xFFFFFFF
     STEP_HALF = 0x8000000
     ENDED = 0x10000000

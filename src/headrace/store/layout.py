@@ -8,7 +8,8 @@ a block `[steps, lanes]`, time first: the next step of a lane is `lanes` rows on
 one slice. Pages of one writer are linked, so a lane goes on from page to page.
 
 Each row has one 32-bit word of metadata (`steps`): the index of its step in its episode and four flags. Episode ids
-stand once for each episode and page (`start_rows`, `start_ids`), policy versions once for each vector step.
+stand once for each episode and page (`start_rows`, `start_ids`), policy versions once for each vector step, or once for
+each row where the lanes of a page are stepped at different times.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ PREVIOUS = 3  # the page where they came from, or -1
 REFERENCES = 4  # number of items, writers and final rows that hold it
 STARTS = 5  # entries in start_rows, start_ids
 LINKED_ROWS = 6  # rows whose final row stands in another page
-VERSIONED = 7  # whether versions were written
+VERSIONED = 7  # whether versions were written: 0, BY_STEP or BY_ROW
 PAGE_WORDS = 8
+
+# How versions stand in a page.
+BY_STEP = 1  # one for each vector step
+BY_ROW = 2  # one for each row
 
 # The bits of `steps[row]`.
 STEP_BITS = 28
@@ -194,3 +199,16 @@ def reserved_pages(capacity: int | None, row_nbytes: int, page_rows: int) -> int
             "numbers of 32 bits, half of which are kept for places that vector steps leave unused. Use several replays"
         )
     return min(pages, most)
+
+
+def versions_in(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns int64[P], the number of versions that stand in pages; `words` are theirs, `[P, PAGE_WORDS]`.
+
+    >>> words = np.zeros((3, PAGE_WORDS), np.int64)
+    >>> words[:, LANES], words[:, USED], words[:, VERSIONED] = 4, 10, [0, BY_STEP, BY_ROW]
+    >>> versions_in(words).tolist()
+    [0, 10, 40]
+    """
+    kind = words[:, VERSIONED]
+    count: NDArray[np.int64] = words[:, USED] * np.where(kind == BY_ROW, words[:, LANES], kind != 0)
+    return count

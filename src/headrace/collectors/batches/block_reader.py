@@ -16,7 +16,7 @@ from headrace.collectors.batches.lent_pages import LentPages
 from headrace.leases.grantor import Segment
 from headrace.spec import Signature
 from headrace.store.gather import gather_into
-from headrace.store.layout import EMPTY, FINAL, LINKED, NEXT, STEP_MASK
+from headrace.store.layout import BY_ROW, EMPTY, FINAL, LINKED, NEXT, STEP_MASK, VERSIONED
 from headrace.store.store import Store
 
 
@@ -93,7 +93,10 @@ class BlockReader:
         masked = (words & (FINAL | EMPTY)) != 0
         arrays.masked[:steps, lanes] = masked
         arrays.starts[:steps, lanes] = ((words & STEP_MASK) == 0) & ~masked
-        arrays.versions[lanes, :steps] = versions
+        at = 0
+        for each in versions:  # One a step, or one a row.
+            arrays.versions[lanes, at : at + len(each)] = each.T
+            at += len(each)
 
     def _rows(self, array: NDArray[Any], segment: Segment) -> NDArray[Any]:
         """Returns the entries of a segment in an array by row, `[steps, n, ...]`."""
@@ -101,12 +104,19 @@ class BlockReader:
         rows = array[first + segment.start * self._lanes : first + segment.stop * self._lanes]
         return rows.reshape(segment.stop - segment.start, self._lanes, *rows.shape[1:])
 
-    def _marks(self, segments: list[Segment]) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """Returns int64[T, n], the words of the rows; int64[T], the versions; and the first row after the last step."""
+    def _marks(self, segments: list[Segment]) -> tuple[NDArray[np.int64], list[NDArray[np.int32]], int]:
+        """Returns int64[T, n], the words of the rows; the versions of segments; and the first row after the last step.
+
+        The versions are copies, `[steps, 1]` or `[steps, n]`.
+        """
         arrays, versions = self._store.arrays, []
-        for page, start, stop in segments:
+        for segment in segments:
+            page, start, stop = segment
             first = page * arrays.page_rows
-            versions.append(self._store.versions[first + start : first + stop])
+            if arrays.pages[page, VERSIONED] == BY_ROW:
+                versions.append(self._rows(self._store.versions, segment).copy())
+            else:
+                versions.append(self._store.versions[first + start : first + stop, None].copy())
         words = np.concatenate([self._rows(arrays.steps, segment) for segment in segments])
         page, _, stop = segments[-1]
         last = page * arrays.page_rows + stop * self._lanes
@@ -114,7 +124,7 @@ class BlockReader:
             following = int(arrays.pages[page, NEXT])
             # A writer that fills a page without having the next one has nowhere to write what follows.
             last = last - self._lanes if following < 0 else following * arrays.page_rows
-        return words.astype(np.int64), np.concatenate(versions).astype(np.int64), last
+        return words.astype(np.int64), versions, last
 
     def _finals(self, segments: list[Segment], linked: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Returns int64[m], the final rows of the linked steps, in the order of steps."""

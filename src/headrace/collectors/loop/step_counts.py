@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.envs.protocol import Indices
@@ -52,13 +55,22 @@ def count_steps(writer: PageWriter, totals: EpisodeTotals, lanes: int, going_on:
     if not versions:
         return StepCounts()
     masked = writer.unreported_masked
-    frames = {version: count * lanes for version, count in Counter(versions).items()}
-    for step in (masked // lanes).tolist():
-        frames[versions[step]] -= 1
-    stamps = {version: count for version, count in frames.items() if count}
+    stamps = _stamps(versions, masked, lanes)
     ended = writer.unreported("terminated") | writer.unreported("truncated")
     ended[-1, going_on] = False
     took = np.ones(ended.shape, np.bool_)
     took.reshape(-1)[masked] = False
     episodes = totals.add(writer.unreported("reward"), ended, took)
     return StepCounts(sum(stamps.values()), episodes, stamps)
+
+
+def _stamps(versions: Sequence[Any], masked: NDArray[np.int64], lanes: int) -> dict[int, int]:
+    """Returns the number of transitions of each version; `versions` has one a step, or those of each lane."""
+    if not isinstance(versions[0], np.ndarray):
+        frames = {version: count * lanes for version, count in Counter(versions).items()}
+        for step in (masked // lanes).tolist():
+            frames[versions[step]] -= 1
+        return {version: count for version, count in frames.items() if count}
+    rows = np.delete(np.concatenate(versions), masked)
+    numbers, counts = np.unique(rows, return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))

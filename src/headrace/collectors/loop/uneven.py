@@ -125,7 +125,7 @@ class UnevenStepper(RecordingStepper):
         resets, values = buffer.resets, buffer.values
         if self._set_truncated:
             self._mark_truncated(values, resets)
-        writer.record(values, int(buffer.versions.min()), resets)
+        writer.record(values, buffer.versions.copy(), resets)
         buffer.take()
         times.note("write", begin)
         return self._num_envs - len(resets)

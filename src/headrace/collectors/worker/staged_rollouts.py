@@ -117,7 +117,7 @@ class StagedRollouts:
                 column[...] = following[name] if is_last else steps.columns[name][step + 1]
             values = {name: column[step] for name, column in steps.columns.items()}
             masked, ended, last = marks.of(step)
-            writer.record(values, int(steps.versions[step]), masked, ended, last)
+            writer.record(values, steps.versions[step], masked, ended, last)
             self._written += self._loop.stepper.num_envs - len(masked)
             if is_last or writer.must_report:
                 times.note("write", begin)

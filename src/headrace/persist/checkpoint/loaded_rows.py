@@ -20,8 +20,8 @@ from headrace.store.layout import (
     SPARE_PAGES,
     STARTS,
     USED,
-    VERSIONED,
     reserved_pages,
+    versions_in,
 )
 from headrace.store.pages.ranges import used_ranges
 from headrace.store.store import Store
@@ -75,11 +75,10 @@ def fill_metadata(store: Store, index: Mapping[str, NDArray[Any]]) -> None:
     """
     arrays, words, page_rows = store.arrays, index["pages"], store.arrays.page_rows
     firsts = np.arange(len(words)) * page_rows
-    stamps = np.where(words[:, VERSIONED] != 0, words[:, USED], 0)
     for name, counts, target in (
         ("start_rows", words[:, STARTS], arrays.start_rows),
         ("start_ids", words[:, STARTS], arrays.start_ids),
-        ("versions", stamps, store.versions),
+        ("versions", versions_in(words), store.versions),
     ):
         values, total = index[name], int(counts.sum())
         if values.shape != (total,):

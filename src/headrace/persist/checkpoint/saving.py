@@ -35,7 +35,7 @@ from headrace.store.layout import (
     REFERENCES,
     STARTS,
     USED,
-    VERSIONED,
+    versions_in,
 )
 from headrace.store.pages.held_pages import HeldPages
 from headrace.store.pages.ranges import flagged_rows, used_ranges
@@ -243,14 +243,17 @@ class _Links:
     def add_metadata(self, first: int, stop: int) -> None:
         """Copies the episodes and versions of the saved pages `first:stop`."""
         arrays = self._arrays
-        for page, words in zip(
-            self._pages[first:stop].tolist(), self._words[first:stop].tolist(), strict=True
+        words_of_pages = self._words[first:stop]
+        for page, words, stamps in zip(
+            self._pages[first:stop].tolist(),
+            words_of_pages.tolist(),
+            versions_in(words_of_pages).tolist(),
+            strict=True,
         ):
             begin = page * arrays.page_rows
             self._start_rows.append(arrays.start_rows[begin : begin + words[STARTS]].copy())
             self._start_ids.append(arrays.start_ids[begin : begin + words[STARTS]].copy())
-            if words[VERSIONED]:
-                self._stamps.append(self._versions[begin : begin + words[USED]].copy())
+            self._stamps.append(self._versions[begin : begin + stamps].copy())
 
     def index(self, renumber: _Renumbering) -> dict[str, NDArray[Any]]:
         """Returns all metadata as arrays."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.whole_file import bytes_of
-from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, VERSIONED
+from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, versions_in
 from headrace.store.store import Store
 from headrace.tables.item_memory import ItemMemory
 from headrace.tables.item_state import arrays_by_name, segments
@@ -101,8 +101,8 @@ def hash_of_page(store: Store, page: int) -> int:
         digest.update(bytes_of(array[first:stop]))
     for by_page in (arrays.start_rows, arrays.start_ids):
         digest.update(bytes_of(by_page[first : first + int(words[STARTS])]))
-    if words[VERSIONED]:
-        digest.update(bytes_of(store.versions[first : first + int(words[USED])]))
+    if (versions := int(versions_in(words[None])[0])) > 0:
+        digest.update(bytes_of(store.versions[first : first + versions]))
     finals = first + np.flatnonzero(steps & np.uint32(FINAL))
     digest.update(bytes_of(arrays.links[finals] == NO_LINK))
     return digest.intdigest() or 1

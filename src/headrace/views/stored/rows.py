@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.layout import LANES, STEP_MASK
+from headrace.store.layout import BY_ROW, LANES, STEP_MASK, VERSIONED
 from headrace.store.store import Store
 from headrace.store.window import Window as WindowFunction
 from headrace.views.located import Found, Located, Sums, places_of
@@ -90,6 +90,9 @@ def metadata_of(store: Store, column: str, rows: NDArray[np.int64]) -> NDArray[n
         numbers[:] = store.arrays.steps[rows] & STEP_MASK
     else:
         page = rows // store.arrays.page_rows
-        step = (rows - page * store.arrays.page_rows) // np.maximum(1, store.arrays.pages[page, LANES])
-        numbers[:] = store.versions[page * store.arrays.page_rows + step]
+        words = store.arrays.pages[page]
+        row = rows - page * store.arrays.page_rows
+        step = row // np.maximum(1, words[..., LANES])
+        place = np.where(words[..., VERSIONED] == BY_ROW, row, step)
+        numbers[:] = store.versions[page * store.arrays.page_rows + place]
     return numbers
