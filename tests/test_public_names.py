@@ -177,8 +177,8 @@ ATTRIBUTES = {
     hr.FunctionalPolicy: "load_state_dict state_dict",
     hr.MultiAgentBatch: "agent_steps concat copy count env_steps jax numpy timeslices torch",
     hr.Replay: (
-        "can_insert can_sample check_open close delete final_columns for_env is_closed load reset row_writer sample "
-        "save signature statistics table table_names update_priorities writer"
+        "can_insert can_sample check_open close delete final_columns for_env get is_closed items load reset "
+        "row_writer sample save signature statistics table table_names update_priorities writer"
     ),
     hr.RolloutWorker: "close pruned sample",
     hr.SampleBatch: (

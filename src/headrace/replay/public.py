@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from headrace.checks import check_count, check_seconds, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
+from headrace.errors import ItemNotFound
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
 from headrace.replay.intake.row_writer import RowWriter
@@ -27,6 +28,7 @@ from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics
 from headrace.tables.description.rules import Rule
 from headrace.tables.description.table import Table
+from headrace.tables.live_table import LiveTable
 from headrace.views.view import View
 
 
@@ -165,6 +167,65 @@ class Replay(DrawsBatches, Closing):
 
     # ---- items -------------------------------------------------------------------------------------------------------
 
+    def get(self, table: str, keys: ArrayLike, *, views: Mapping[str, View] | None = None) -> ReplaySample:
+        """Returns items by their keys, without sampling them: nothing is counted, removed or waited for.
+
+        Args:
+            table: name of the table.
+            keys: integers [n], n >= 1; a key may come several times.
+            views: the views, as for `sample`.
+
+        Returns:
+            A batch of the items in the order of the keys, as of `sample`. Its `probabilities` are NaN.
+
+        Raises:
+            ItemNotFound: some keys have no item (any more).
+            ValueError: no keys.
+            KeyError: no such table.
+            Closed: the replay is closed.
+
+        >>> import headrace as hr
+        >>> with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.uniform(9)]) as replay:
+        ...     with replay.writer() as writer:
+        ...         for x in range(3):
+        ...             writer.append({"x": x})
+        ...             key = writer.create_item("replay", length=1)
+        ...     replay.get("replay", [key])["x"], [batch["x"].tolist() for batch in replay.items("replay", 2)]
+        (array([2]), [[0, 1], [2]])
+        """
+        core = self._core
+        live = core.live_table(table)
+        wanted = checked_keys(keys)
+        if not len(wanted):
+            raise ValueError("keys: expected at least one, got none")
+        return core.sampling.get(live, wanted, views)
+
+    def items(
+        self, table: str, batch_size: int = 1, *, views: Mapping[str, View] | None = None
+    ) -> Iterator[ReplaySample]:
+        """Iterates over the items of a table in the order of insertion, without sampling them.
+
+        These are the items that the table has at this call. Each comes once, as it is when its batch is made, or not at
+        all if it has left by then; items that are inserted later do not come. Writers and learners do not wait between
+        batches. Memory: 8 bytes an item of the table, and one batch.
+
+        Args:
+            table: name of the table.
+            batch_size: number of items of each batch; fewer where items have left, and at the end.
+            views: the views, as for `sample`.
+
+        Raises:
+            ValueError: batch_size < 1.
+            KeyError: no such table.
+            Closed: the replay is closed, or is closed meanwhile.
+        """
+        core = self._core
+        live, size = core.live_table(table), check_count("batch_size", batch_size, 1)
+        with core.lock:
+            core.check_open()
+            keys = live.ring.all_keys()
+        return self._batches(live, keys, size, views)
+
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """Sets the priorities of items; of two entries for one key the last one counts. Applied when it returns.
 
@@ -232,6 +293,23 @@ class Replay(DrawsBatches, Closing):
         with core.lock:
             core.check_open()
             return live.can_sample(n)
+
+    def _batches(
+        self, live: LiveTable, keys: NDArray[np.uint64], size: int, views: Mapping[str, View] | None
+    ) -> Iterator[ReplaySample]:
+        """Gives batches of the items of some keys that remain."""
+        core, first = self._core, 0
+        while first < len(keys):
+            with core.lock:
+                core.check_open()
+                remaining = live.ring.keys_that_remain(keys[first : first + size])
+            try:
+                batch = core.sampling.get(live, remaining, views) if len(remaining) else None
+            except ItemNotFound:
+                continue  # Another thread removed one in between.
+            first += size
+            if batch is not None:
+                yield batch
 
     # ---- tables ------------------------------------------------------------------------------------------------------
 

@@ -149,6 +149,16 @@ class GrowingItems:
         keys: NDArray[np.uint64] = self.arrays.keys[live[self.arrays.times[live] >= times]]
         return keys
 
+    def all_keys(self) -> NDArray[np.uint64]:
+        """Returns the keys of all items, in the order of insertion."""
+        keys: NDArray[np.uint64] = self.arrays.keys[self._live_slots()]
+        return keys
+
+    def keys_that_remain(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Returns those of some keys that have an item, in their order."""
+        found: NDArray[np.uint64] = self.arrays.keys[self._found_slots(keys)]
+        return found
+
     def place_of(self, key: int) -> tuple[int, NDArray[np.uint32]] | None:
         """Returns the first row and the window of an item; None if it has left."""
         slots = self._found_slots(np.array([key], np.uint64))

@@ -196,14 +196,32 @@ class ItemRing(GrowingItems):
         """
         if not len(self):
             raise ItemNotFound("the table has no items")
-        slots, draw = self._distinct_slots(1, random), Draw(1, self.has_sequences)
+        return self._look_at(self._distinct_slots(1, random), 1.0 / len(self))
+
+    def get(self, keys: NDArray[np.uint64]) -> Draw:
+        """Returns a draw of the items of these keys, in their order, that counts and changes nothing.
+
+        Raises:
+            ItemNotFound: some keys have no item.
+        """
+        slots = self._found_slots(keys)
+        if len(slots) < len(keys):
+            missing = keys[~np.isin(keys, self.arrays.keys[slots])].tolist()
+            raise ItemNotFound(
+                f"keys: no items with {len(missing)} of {len(keys)} keys, such as {missing[:5]}"
+            )
+        return self._look_at(slots, np.nan)
+
+    def _look_at(self, slots: NDArray[np.int64], probability: float) -> Draw:
+        """Returns a draw of the items in these slots."""
+        draw = Draw(len(slots), self.has_sequences)
         draw.keys[:] = self.arrays.keys[slots]
         draw.integers[SLOT] = slots
         draw.integers[TIMES] = self.arrays.times[slots]
         draw.integers[SIZE] = len(self)
         draw.integers[ROW] = self.arrays.rows[slots]
-        draw.probabilities[:] = 1.0 / len(self)
-        draw.priorities[:] = self.items.priority_of(int(slots[0]))
+        draw.probabilities[:] = probability
+        draw.priorities[:] = [self.items.priority_of(slot) for slot in slots.tolist()]
         self._fill_windows(draw)
         return draw
 

@@ -197,23 +197,41 @@ class Sampling:
 
     def peek(self, live: LiveTable, max_rows: int | None, random: np.random.Generator) -> ReplaySample:
         """See `TableView.peek`."""
+
+        def draw() -> Draw:
+            draw = live.ring.peek(random)
+            if max_rows is not None and draw.has_sequences:
+                draw.windows = _shortened(draw.windows, max_rows)
+            return draw
+
+        return self._look(live, None, draw)
+
+    def get(
+        self, live: LiveTable, keys: NDArray[np.uint64], views: Mapping[str, View] | None
+    ) -> ReplaySample:
+        """See `Replay.get`."""
+        return self._look(live, views, lambda: live.ring.get(keys))
+
+    def _look(
+        self, live: LiveTable, views: Mapping[str, View] | None, find: Callable[[], Draw]
+    ) -> ReplaySample:
+        """Copies items that `find`, called with the lock held, returns; nothing is counted."""
         with self._store.lock:
             if self._store.is_closed:
                 raise Closed("the replay is closed")
-            plan, draw = self.plan(None), live.ring.peek(random)
-            if max_rows is not None and draw.has_sequences:
-                draw.windows = _shortened(draw.windows, max_rows)
+            plan, draw = self.plan(views), find()
             reader = self._store.begin_reading()
             try:
-                found = self._locate(plan, draw)
+                found = self._locate(plan, draw, np.random.default_rng())
             except BaseException:
                 reader.end()
                 raise
         try:
-            batch = self._present(plan, live, None, found)
+            batch = self._present(plan, live, views, found)
             self._store.check_rows_were_ours()
         finally:
             reader.end()
+        plan.finish(found.located, batch.data)
         batch._origin = plan.origins.get(live) or self._new_origin(plan, live)
         return batch
 
@@ -237,7 +255,7 @@ class Sampling:
                 newest = self._count_newest(live, plan, batches.rows(out)) if looks_ahead else None
                 return plan, fused, reader, newest
             reader = reader or self._store.begin_reading()
-            located = self._locate(plan, live.draw(batch_size))
+            located = self._locate(plan, live.draw(batch_size), self.random)
             looks_ahead = plan.ahead.rows and knows_too_little(located.located)
             newest = self._count_newest(live, plan, located.located.rows) if looks_ahead else None
             return plan, located, reader, newest
@@ -306,10 +324,10 @@ class Sampling:
         drawn = live.draw_fused(found) if found.is_small else None
         return None if drawn is None else (found, *drawn)
 
-    def _locate(self, plan: SamplingPlan, draw: Draw) -> _LocatedDraw:
+    def _locate(self, plan: SamplingPlan, draw: Draw, random: np.random.Generator) -> _LocatedDraw:
         starts = draw.integers[ROW]
         if not draw.has_sequences:
-            return _LocatedDraw(draw, plan.locate(starts, padded=False, random=self.random), None)
+            return _LocatedDraw(draw, plan.locate(starts, padded=False, random=random), None)
         windows = draw.windows
         if windows.ndim == 1:
             # All items agree: nothing has to be looked up for each.
@@ -321,7 +339,7 @@ class Sampling:
             padded = bool((counts != longest).any())
         rows = np.empty((len(starts), longest), np.int64)
         self._store.window.rows_of_windows(starts, counts, rows)
-        located = plan.locate(rows, padded=padded, random=self.random)
+        located = plan.locate(rows, padded=padded, random=random)
         return _LocatedDraw(draw, located, rows >= 0 if padded else None)
 
     def plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
