@@ -53,6 +53,7 @@ class Channel:
 
     def __init__(self, connection: socket.socket, messages: Any) -> None:
         self._socket = connection
+        self._passes_descriptors = connection.family == getattr(socket, "AF_UNIX", None)
         self._sending = threading.Lock()
         self._reader = FrameReader(messages)
         # Unsent data: bytes, and the descriptors that belong to the first of them.
@@ -127,7 +128,8 @@ class Channel:
                     self._held += pieces
                     self._waiting += len(pieces[0])
                     return True
-                self._keep_held()
+                if self._held:
+                    self._keep([self._take_held()], (), 0)
             try:
                 # Most messages are sent here, with no other work.
                 sent = 0 if self._unsent or descriptors else self._send_at_once(pieces)
@@ -171,13 +173,12 @@ class Channel:
         """Lets messages without a payload wait until `send_held`, which sends them in one piece."""
         self._is_held = True
 
-    def _keep_held(self) -> None:
-        """Puts the messages that wait for others behind those that are unsent."""
-        if self._held:
-            data = b"".join(self._held)
-            self._held.clear()
-            self._waiting -= len(data)
-            self._keep([data], (), 0)
+    def _take_held(self) -> Payload:
+        """Returns the messages that wait for others, which wait no more."""
+        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        self._held.clear()
+        self._waiting -= len(data)
+        return data
 
     def send_held(self) -> None:
         """Ends `hold`.
@@ -186,10 +187,17 @@ class Channel:
             Disconnected: the peer is gone.
         """
         self._is_held = False
-        if self._held:
-            with self._sending, disconnected():
-                self._keep_held()
-                self._send_unsent()
+        if not self._held:
+            return
+        with self._sending:
+            data = self._take_held()
+            try:
+                sent = 0 if self._unsent else self._send_at_once([data])
+                if sent < len(data):
+                    self._keep([data], (), sent)
+                    self._send_unsent()
+            except OSError as error:
+                raise _gone(error) from error
 
     @property
     def unsent(self) -> int:
@@ -322,8 +330,12 @@ class Channel:
             self._reader.received(nbytes)
             self.bytes_in += nbytes
             return
-        size = min(max(_READ_NBYTES, self._reader.missing), _MOST_READ_NBYTES)
-        data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
+        missing = self._reader.missing
+        size = _READ_NBYTES if missing <= _READ_NBYTES else min(missing, _MOST_READ_NBYTES)
+        if self._passes_descriptors:
+            data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
+        else:
+            data, ancillary = self._socket.recv(size, flags), []
         if not data:
             raise Disconnected("the peer has ended")
         self.bytes_in += len(data)

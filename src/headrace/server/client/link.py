@@ -77,6 +77,7 @@ class Link:
         self._next = 1
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._waiters = 0
         self._waiting: dict[int, Reply] = {}
         self._listeners: dict[int, Callable[[Answer], None]] = {}
         self._is_read = self._is_closed = False
@@ -237,7 +238,7 @@ class Link:
         """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
         with self._lock:
             if self._is_read and not _is_done(reply):
-                self._changed.wait(_seconds_left(deadline))
+                self._wait_for_change(_seconds_left(deadline))
             if self._is_read or _is_done(reply):
                 return False
             self._is_read = True
@@ -246,6 +247,18 @@ class Link:
     def _stop_reading(self) -> None:
         with self._lock:
             self._is_read = False
+            self._notify()
+
+    def _wait_for_change(self, seconds: float) -> None:
+        self._waiters += 1
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._waiters -= 1
+
+    def _notify(self) -> None:
+        """Wakes the threads that wait, with the lock held; to look for them first is much cheaper than to wake none."""
+        if self._waiters:
             self._changed.notify_all()
 
     def _read_until(self, reply: Awaited, deadline: float | None) -> None:
@@ -300,14 +313,14 @@ class Link:
 
     def _take(self, frame: Frame) -> None:
         message = frame.message
-        if isinstance(message, GrantBlocks):
+        if isinstance(message, Answer):
+            self._answered(message, frame.payload)
+        elif isinstance(message, GrantBlocks):
             self.blocks.grant(message.blocks, message.sizes, frame.descriptors)
         elif isinstance(message, ForgetBlocks):
             self.blocks.forget(message.blocks)
         elif isinstance(message, Goodbye):
             self.fail(Closed(f"{self._peer}: {message.reason or 'the server has ended the connection'}"))
-        elif isinstance(message, Answer):
-            self._answered(message, frame.payload)
         else:
             raise ProtocolError(f"expected an answer, got {type(message).__name__}")
 
@@ -334,7 +347,7 @@ class Link:
         form = self._form_of(answer, payload)
         with self._lock:
             self._settle(answer.number, answer, payload, form)
-            self._changed.notify_all()
+            self._notify()
 
     def _answered_together(self, answer: SampledAgain, payload: Payload) -> None:
         """Takes several batches out of one payload."""
@@ -348,7 +361,7 @@ class Link:
                 # Each has memory of its own, where its numbers are aligned.
                 one = bytearray(data[place * nbytes : (place + 1) * nbytes])
                 self._settle(answer.number + place, answer, memoryview(one), form)
-            self._changed.notify_all()
+            self._notify()
 
     def _settle(self, number: int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
         reply = self._waiting.pop(number, None)
@@ -385,7 +398,7 @@ class Link:
             mine = [reply for reply in self._waiting.values() if reply.owner is owner]
             for reply in mine:
                 reply.fail(error())
-            self._changed.notify_all()
+            self._notify()
         for reply in mine:
             self.cancel(reply)
 
@@ -400,7 +413,7 @@ class Link:
             waiting, self._waiting = self._waiting, {}
             for reply in waiting.values():
                 reply.fail(type(self.failure)(str(self.failure)))
-            self._changed.notify_all()
+            self._notify()
         self._channel.shutdown()
 
     def close(self) -> None:
@@ -408,7 +421,7 @@ class Link:
         self.fail(Closed("the client is closed"))
         with self._lock:
             while self._is_read and not self._is_closed:
-                self._changed.wait(_TURN_SECONDS)
+                self._wait_for_change(_TURN_SECONDS)
             is_first, self._is_closed, self._is_read = not self._is_closed, True, True
         if is_first:
             self._channel.close()
