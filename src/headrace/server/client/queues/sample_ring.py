@@ -23,7 +23,6 @@ class SampleRing:
 
     Attributes:
         places: number of places.
-        count: number of the last sample that the server has stored, which the server writes if the memory is shared.
         descriptors: of the shared memory, for the server.
 
     >>> import numpy as np
@@ -45,7 +44,7 @@ class SampleRing:
         memory = mmap.mmap(descriptor, nbytes)
         self._bytes = memoryview(memory)[: layout.places * layout.nbytes]
         self._columns = layout.columns(self._bytes)
-        self.count = SharedCount(np.frombuffer(memory, np.int64, 1, layout.count_offset))
+        self._shared_count = np.frombuffer(memory, np.int64, 1, layout.count_offset) if is_shared else None
         self._one_column = self._columns[0] if len(self._columns) == 1 else None
 
     def write(self, number: int, values: Sequence[Any]) -> None:
@@ -65,6 +64,13 @@ class SampleRing:
         if end <= self.places:
             return [self._bytes[begin * size : end * size]]
         return [self._bytes[begin * size :], self._bytes[: (end - self.places) * size]]
+
+    def count(self) -> SharedCount:
+        """Returns the number of the last stored sample over a new connection; the server writes it in shared memory.
+
+        Otherwise it is one of its own, since the thread that reads an earlier connection may still write there.
+        """
+        return SharedCount(np.zeros(1, np.int64) if self._shared_count is None else self._shared_count)
 
     def close(self) -> None:
         """Closes the descriptor; the memory goes with the last that uses it."""

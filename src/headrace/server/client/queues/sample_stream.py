@@ -129,7 +129,7 @@ class SampleStream:
         self._queue = queue
         self._session = os.urandom(16)
         self._ring = SampleRing(layout, is_shared=client.can_share)
-        self._count = self._ring.count
+        self._count = self._ring.count()
         self._is_shared = client.can_share
         self._places = layout.places
         self._sample_nbytes = layout.nbytes
@@ -386,6 +386,7 @@ class SampleStream:
             answer, _ = link.wait(reply, self._client.timeout)
             with self._lock:
                 self._stored = self._sent = max(self._stored, answer.stored)
+                self._count = self._ring.count()
                 self._count.set(self._stored)
                 most_nbytes = min(_SHARED_NBYTES if self._is_shared else _MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
