@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class LaneTransitions:
         terminated: Flags,
         truncated: Flags,
         next_observation: Any,
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Adds one transition of each lane.
 
         Args:

@@ -38,7 +38,7 @@ class Priorities:
 
     def note_new(self, replay: Replay, table: str, keys: Sequence[int]) -> None:
         """Gives new items, whose priority is 1, the largest priority so far."""
-        if keys and self._largest > 1:
+        if self._largest > 1 and keys:
             replay.update_priorities(table, keys, np.full(len(keys), self._largest))
 
     def update(self, replay: Replay, table: str, keys: Any, priorities: Any) -> None:

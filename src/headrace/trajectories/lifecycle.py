@@ -6,17 +6,21 @@ import functools
 import sys
 import warnings
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from headrace.checks import check_timeout
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed, DeadlineExceeded, HeadraceError
 from headrace.forking import HomeProcess
+from headrace.replay.intake.later_made import LaterMade
 from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.statistics import StepStatistics
+from headrace.trajectories.later_keys import LaterKeys
 
 if TYPE_CHECKING:
     from headrace.replay.intake.writer_like import Made
@@ -87,6 +91,9 @@ class Recorder(ABC):
         self._counters = Counters()
         # Keys of items that no call has returned yet.
         self._keys: list[int] = []
+        # Items of which a server may not have told yet: those that no call has returned, and all that are not counted.
+        self._later_made: list[Sequence[Made]] = []
+        self._uncounted: deque[Sequence[Made]] = deque()
 
     # ---- differences between recorders -----------------------------------------------------------------------------
 
@@ -109,7 +116,7 @@ class Recorder(ABC):
     def _forget_writer(self) -> None:
         """Changes to the closed state."""
         self._writer = None
-        self._keys = []
+        self._keys, self._later_made = [], []
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
@@ -146,6 +153,7 @@ class Recorder(ABC):
                 writer.close(self._timeout)
             finally:
                 self._note_made(writer.take_made())
+                self._count_later()
                 if warning:
                     warnings.warn(warning, stacklevel=3)
         except Closed:
@@ -206,8 +214,9 @@ class Recorder(ABC):
             )
 
     def statistics(self) -> StepStatistics:
-        """Returns the counters so far, and the number of rows in unfinished episodes."""
+        """Returns the counters so far, and the number of rows in unfinished episodes; a client waits for its server."""
         self._check_home()
+        self._count_later()
         counters, cached = self._counters, 0 if self._writer is None else self._num_cached()
         return StepStatistics(
             counters.steps_written, counters.items_written, counters.steps_dropped, counters.episodes, cached
@@ -240,7 +249,9 @@ class Recorder(ABC):
                 f"the replay is closed; {self._num_cached()} {self._rows} of unfinished episodes are lost"
             )
 
-    def _finish(self, writer: WriterLike, pending: int, warning: str = "", stacklevel: int = 3) -> list[int]:
+    def _finish(
+        self, writer: WriterLike, pending: int, warning: str = "", stacklevel: int = 3
+    ) -> Sequence[int]:
         """Counts, warns and waits after a call; returns the keys that no call has returned yet.
 
         Args:
@@ -251,7 +262,8 @@ class Recorder(ABC):
         Raises:
             DeadlineExceeded: the tables stayed full until the deadline; the next call returns the keys.
         """
-        if made := writer.take_made():
+        made = writer.take_made()
+        if type(made) is not list or made:
             self._note_made(made)
         if warning:
             warnings.warn(warning, stacklevel=stacklevel)
@@ -264,8 +276,17 @@ class Recorder(ABC):
                     f"{error}. The input of this call was taken: do not send it again",
                     pending=error.pending,
                 ) from None
+        return self._take_keys()
+
+    def _take_keys(self) -> Sequence[int]:
+        """Returns the keys that no call has returned yet; a look at those of a server waits for it."""
         keys, self._keys = self._keys, []
-        return keys
+        if not self._later_made:
+            return keys
+        later, self._later_made = self._later_made, []
+        return LaterKeys(
+            lambda: keys + [key for made in later for _, some in self._in_order(made) for key in some]
+        )
 
     def _wait_for_tables(self, writer: WriterLike, pending: int) -> None:
         """Waits until no more items are pending than before a call, of which there were `pending`.
@@ -278,12 +299,33 @@ class Recorder(ABC):
             writer.wait_pending(MAX_PENDING - 1 + writer.pending - pending, self._timeout)
 
     def _note_made(self, made: Sequence[Made]) -> None:
-        """Counts items, and keeps their keys for the caller."""
-        if self._num_alike > 1:
-            made = _window_by_window(made, self._num_alike)
-        for _, keys in made:
+        """Counts items, and keeps their keys for the caller; waits for no server that has not told of them yet."""
+        if self._later_made or type(made) is not list:
+            self._later_made.append(made)
+            self._uncounted.append(made)
+            while self._uncounted and _is_known(self._uncounted[0]):
+                self._count_first()
+            return
+        for _, keys in self._in_order(made):
             self._counters.items_written += len(keys)
             self._keys += keys
+
+    def _count_later(self) -> None:
+        """Counts the items of all calls, as far as the server tells."""
+        with suppress(HeadraceError):
+            while self._uncounted:
+                self._count_first()
+
+    def _count_first(self) -> None:
+        self._counters.items_written += sum(len(keys) for _, keys in self._uncounted[0])
+        self._uncounted.popleft()
+
+    def _in_order(self, made: Sequence[Made]) -> Sequence[Made]:
+        return made if self._num_alike == 1 else _window_by_window(made, self._num_alike)
+
+
+def _is_known(made: Sequence[Made]) -> bool:
+    return not isinstance(made, LaterMade) or made.is_known
 
 
 def _window_by_window(made: Sequence[Made], tables: int) -> list[Made]:

@@ -344,6 +344,10 @@ class RowWriter:
         """See `WriterLike.pending`."""
         return self._pending.count
 
+    def pending_from(self, least: int) -> int:  # noqa: ARG002 - it is known at once
+        """See `WriterLike.pending_from`."""
+        return self._pending.count
+
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
         """See `WriterLike.flush`."""
         if durable and not self._replay.is_on_disk:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -257,8 +257,12 @@ class WriterLike(Protocol):
     def record_items(self) -> None:
         """Makes the writer note its items for `take_made`, and leave errors of items to `raise_refused`."""
 
-    def take_made(self) -> list[Made]:
-        """Returns the items that rules made since the last call of this, or of `record_items`, in order."""
+    def take_made(self) -> Sequence[Made]:
+        """Returns the items that rules made since the last call of this, or of `record_items`, in order.
+
+        Over a client a look at them may wait for the server (`LaterMade`); then it raises `DeadlineExceeded`,
+        `Disconnected` or `Closed` if the server does not tell.
+        """
 
     def raise_refused(self) -> None:
         """Raises what kept items of stored rows from being made since the last call of this.
@@ -274,6 +278,9 @@ class WriterLike(Protocol):
     @property
     def pending(self) -> int:
         """Number of items that are queued and not yet applied."""
+
+    def pending_from(self, least: int) -> int:
+        """Returns `pending` if it is at least `least`, else any smaller number, for which a client asks nobody."""
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
         """Returns when at most `most` items are pending.

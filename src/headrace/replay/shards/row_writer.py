@@ -278,7 +278,7 @@ class ShardedRowWriter:
         made: list[Made] = []
         for part in self._parts:
             number = part.shard.number
-            for rule, keys in part.ask(lambda writer: writer.take_made()) or ():
+            for rule, keys in part.ask(lambda writer: list(writer.take_made())) or ():
                 first, stop = (key * self._num_shards + number for key in (keys.start, keys.stop))
                 made.append((rule, range(first, stop, self._num_shards * keys.step)))
         return made
@@ -293,6 +293,10 @@ class ShardedRowWriter:
     def pending(self) -> int:
         """See `WriterLike.pending`."""
         return sum(part.ask(lambda writer: writer.pending) or 0 for part in self._parts)
+
+    def pending_from(self, least: int) -> int:  # noqa: ARG002 - each shard has a part of them
+        """See `WriterLike.pending_from`."""
+        return self.pending
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
         """See `WriterLike.wait_pending`; each shard may have an equal part of the items pending."""

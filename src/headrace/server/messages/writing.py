@@ -135,11 +135,13 @@ class AppendSteps(Operation, kw_only=True):
         steps: the number of vector steps, at least 1.
         version: of the policy that acted.
         given: for this step; then there is only one.
+        is_recorded: whether the client asks which of the steps made which items.
     """
 
     steps: int
     version: int
     given: Given | None = None
+    is_recorded: bool = False
 
 
 class AppendEnds(Operation, kw_only=True):
@@ -286,7 +288,8 @@ class WriterState(WriterMessage, kw_only=True):
         waits: whether an operation waits for a page.
         streams: of each rule whose windows go on over the ends of episodes, int64[2, lanes]: the number of rows in the
             stream of each lane, and whether the lane waits.
-        made: number of the rule, first key and count of the items made since the last state.
+        made: of the items made since the last state: number of the operation or recorded step, of the rule, first key,
+            and count.
         refused: an error that kept items of stored rows from being made.
     """
 
@@ -299,7 +302,7 @@ class WriterState(WriterMessage, kw_only=True):
     streams: list[bytes] = msgspec.field(default_factory=list)
     taken: dict[str, int] = msgspec.field(default_factory=dict)
     tables: dict[str, int] = msgspec.field(default_factory=dict)
-    made: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    made: list[tuple[int, int, int, int]] = msgspec.field(default_factory=list)
     refused: Failure | None = None
 
 

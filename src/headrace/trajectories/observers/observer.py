@@ -15,7 +15,7 @@ from headrace.checks import shown
 from headrace.errors import SpecError
 from headrace.tables.description.rules import Rule, check_priority
 from headrace.trajectories.frames import StepType
-from headrace.trajectories.lifecycle import NEVER_WAITS, Recorder, alone
+from headrace.trajectories.lifecycle import MAX_PENDING, NEVER_WAITS, Recorder, alone
 from headrace.trajectories.observers.frame_reader import FIRST, LAST, MID, Columns, FrameReader
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Observer(Recorder):
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
-    def __call__(self, trajectory: Any) -> list[int]:
+    def __call__(self, trajectory: Any) -> Sequence[int]:
         """Takes one frame: stores it once, and makes the items that it completes in every table.
 
         Args:
@@ -87,7 +87,8 @@ class Observer(Recorder):
 
         Returns:
             The keys of the items, table by table for each window; those of a call that raised DeadlineExceeded come
-            with the next one.
+            with the next one. A list; over a client a sequence that is equal to it, and a look at it waits for the
+            server.
 
         Raises:
             SpecError: the frame does not fit the signature, or is a batch; nothing changed.
@@ -107,7 +108,7 @@ class Observer(Recorder):
                 raise self._closed()
             columns = self._frames.read(trajectory)
             step_type, next_step_type = self._frames.step_types(columns)
-            pending = writer.pending
+            pending = writer.pending_from(MAX_PENDING)
             if step_type != self._expected and self._expected != _NO_RUN:
                 self._restart(writer, columns, step_type)
             try:
@@ -136,7 +137,7 @@ class Observer(Recorder):
             warnings.warn(warning, stacklevel=3)
 
     @alone
-    def reset(self, write_cached_steps: bool = True) -> list[int]:
+    def reset(self, write_cached_steps: bool = True) -> Sequence[int]:
         """Ends the current run here; the next frame begins another.
 
         Args:
@@ -152,7 +153,7 @@ class Observer(Recorder):
         """
         writer = self._open_writer()
         self._check_replay()
-        pending, warning = writer.pending, ""
+        pending, warning = writer.pending_from(MAX_PENDING), ""
         if write_cached_steps:
             warning = self._end_run(writer)
         else:

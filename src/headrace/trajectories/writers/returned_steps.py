@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ class ReturnedSteps(Recorder):
         next_observation: Any,
         info: Mapping[str, Any] | None = None,
         extras: Any = None,
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Takes a step as the environment returned it. With a vector environment every leaf has its lanes in front.
 
         An episode begins where none is open, and where `observation` is not the `next_observation` of the call before.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.trajectories.episode import Episode
-from headrace.trajectories.lifecycle import NEVER_WAITS, Recorder, alone
+from headrace.trajectories.lifecycle import MAX_PENDING, NEVER_WAITS, Recorder, alone
 from headrace.trajectories.rules.step_rules import StepRule, advice, checked_step_rules, writer_rule
 from headrace.trajectories.writers.episode_limits import EpisodeLimits
 from headrace.trajectories.writers.episode_steps import EpisodeSteps
@@ -122,7 +122,7 @@ class StepWriter(Recorder):
         next_observation: Any,
         extras: Any = None,
         final_observation: Any = None,
-    ) -> list[int]:
+    ) -> Sequence[int]:
         """Takes an action and its results. With lanes every leaf has them as its first axis.
 
         Args:
@@ -134,8 +134,8 @@ class StepWriter(Recorder):
             final_observation: with autoreset="same_step" the last observations of the lanes that ended.
 
         Returns:
-            The keys of the new items, in order; those of a call that raised DeadlineExceeded come with the
-            next one.
+            The keys of the new items, in order; those of a call that raised DeadlineExceeded come with the next one. A
+            list; over a client a sequence that is equal to it, and a look at it waits for the server.
 
         Raises:
             ValueError: a lane has no open episode, is to be reset, has no final observation, or is too long for an
@@ -166,7 +166,7 @@ class StepWriter(Recorder):
             if calls >= limits.next_call:
                 warning = limits.check()
                 states.changed = True
-            pending = writer.pending
+            pending = writer.pending_from(MAX_PENDING)
             recorder.take(following, final_observation)
             return self._finish(writer, pending, warning)
         except KeyboardInterrupt as error:
@@ -192,8 +192,10 @@ class StepWriter(Recorder):
         """
         steps = self._steps_of(episode)
         self.add_first(*steps.first)
-        keys = [key for step in steps for key in StepWriter.add(self, *step)]
-        return keys if episode.terminated or episode.truncated else keys + self.reset()
+        made = [StepWriter.add(self, *step) for step in steps]
+        if not (episode.terminated or episode.truncated):
+            made.append(self.reset())
+        return [key for keys in made for key in keys]
 
     @alone
     def _steps_of(self, episode: Episode) -> EpisodeSteps:
@@ -215,7 +217,7 @@ class StepWriter(Recorder):
         )
 
     @alone
-    def reset(self, write_cached_steps: bool = True, mask: Any = None) -> list[int]:
+    def reset(self, write_cached_steps: bool = True, mask: Any = None) -> Sequence[int]:
         """Ends unfinished episodes here. Each lane then needs `add_first`.
 
         Args:
@@ -224,7 +226,7 @@ class StepWriter(Recorder):
             mask: bool[lanes], the lanes; None is all.
 
         Returns:
-            The keys of the new items.
+            The keys of the new items; see `add`.
 
         Raises:
             StoreFull: no page for the final rows; nothing changed.
@@ -235,7 +237,7 @@ class StepWriter(Recorder):
         checked = checked_mask(mask, self._lanes)
         lanes = np.arange(self._lanes or 1) if checked is None else np.flatnonzero(checked)
         self._check_replay()
-        pending, warning = writer.pending, ""
+        pending, warning = writer.pending_from(MAX_PENDING), ""
         self._recorder.settle()
         if write_cached_steps:
             warning = self._end(lanes)

@@ -138,7 +138,7 @@ class TransitionWriter(StepWriter):
         transitions = ReadyTransitions(self._replay.signature, step, next_observation)
         priorities = self._priorities_of(transitions)
         self._recorder.declare(self._recorder.columns.observation.names)
-        left, self._keys = self._keys, []
+        left = list(self._take_keys())
         try:
             self._recorder.will_store()
             self._write(writer, transitions, priorities)
@@ -216,4 +216,4 @@ class TransitionWriter(StepWriter):
     def _note_stored(self, writer: WriterLike, rows: int, episodes: int) -> None:
         self._counters.steps_written += rows
         self._counters.episodes += episodes
-        self._note_made(writer.take_made())
+        self._note_made(list(writer.take_made()))

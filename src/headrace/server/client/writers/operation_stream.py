@@ -8,7 +8,7 @@ other one is sent alone and waits for its answer, so an error is raised by the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,10 @@ import msgspec
 from headrace.errors import Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import packed
+from headrace.replay.intake.later_made import LaterMade
+from headrace.replay.intake.writer_like import Made
 from headrace.server.client.connecting import NETWORK_SECONDS
+from headrace.server.client.writers.made_items import MadeItems
 from headrace.server.client.writers.operation_log import NO_USE, OperationLog, Use
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.writer_link import Connection, WriterLink
@@ -55,8 +58,7 @@ class OperationStream(WriterLink):
 
     Attributes:
         state: the last report of the server.
-        is_recording: whether to note the items that are made.
-        made: number of the rule, first key and count of items, in order.
+        is_recording: whether to note the items that are made; see `take_made`.
         history: rows of a lane that stay in reach of later items.
         failure: an error of an operation that was not waited for; None: there is none.
     """
@@ -75,7 +77,7 @@ class OperationStream(WriterLink):
         self.state = WriterState(
             writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
         )
-        self.made: list[tuple[int, int, int]] = []
+        self._made = MadeItems()
         self.is_recording = False
         self.history = 0
         self.failure: Exception | None = None
@@ -150,7 +152,7 @@ class OperationStream(WriterLink):
             return
         self.state = state
         if self.is_recording:
-            self.made += state.made
+            self._made.add(state)
         if state.refused is not None:
             self.failure = self.failure or state.refused.error
         self._log.confirm(state)
@@ -215,6 +217,7 @@ class OperationStream(WriterLink):
             must=must,
             steps=count,
             version=self._version,
+            is_recorded=self.is_recording,
         )
         self._send(operation, self._buffer.take(), use)
 
@@ -291,6 +294,18 @@ class OperationStream(WriterLink):
         """
         with self._changed:
             self._drain(timeout)
+
+    def take_made(self) -> Sequence[Made]:
+        """Returns the items of all operations so far that were not taken yet; a look at them may wait."""
+        with self._changed:
+            return self._made.take(
+                self._sequence + self._buffer.count, self.state.sequence, self._wait_for_made
+            )
+
+    def _wait_for_made(self, made: LaterMade) -> None:
+        with self._changed:
+            self._send_buffer()
+            self._wait(lambda: made.is_known)
 
     def report(self) -> None:
         """Gets the state of now."""

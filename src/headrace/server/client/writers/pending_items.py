@@ -27,13 +27,16 @@ class PendingItems:
             stream.report()
         return stream.state.pending
 
+    def count_from(self, least: int) -> int:
+        """Returns their number if it is at least `least`, else any smaller one; asks the server only if it may be."""
+        stream = self._stream
+        if stream.state.pending + stream.items_flying >= least:
+            stream.report()
+        return stream.state.pending
+
     def may_exceed(self, most: int) -> bool:
         """Returns whether at least `most` are pending."""
-        stream = self._stream
-        if stream.state.pending + stream.items_flying < most:
-            return False
-        stream.report()
-        return stream.state.pending >= most
+        return self.count_from(most) >= most
 
     def wait_unless_fewer(self, most: int, timeout: float | None) -> None:
         """Does the same as `wait`; asks nothing where the operations in flight cannot make that many."""

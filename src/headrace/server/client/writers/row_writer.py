@@ -62,8 +62,9 @@ class WrittenReplay(NamedTuple):
 class RemoteRowWriter:
     """Sends steps to the writer of a replay on a server: see `WriterLike`. One thread uses it.
 
-    Steps are checked here, sent without waiting, and made items of at the server. `take_made` and `pending` wait for
-    the server where operations are in flight; other calls do not, unless the server is short of pages.
+    Steps are checked here, sent without waiting, and made items of at the server. `pending`, and a look at what
+    `take_made` returned, wait for the server where operations are in flight; other calls do not, unless the server is
+    short of pages.
 
     Args:
         connection: to the server.
@@ -357,16 +358,11 @@ class RemoteRowWriter:
     def record_items(self) -> None:
         """See `WriterLike.record_items`."""
         self._stream.drain()
-        self._stream.made, self._is_recording = [], True
-        self._stream.is_recording = True
+        self._is_recording = self._stream.is_recording = True
 
-    def take_made(self) -> list[Made]:
+    def take_made(self) -> Sequence[Made]:
         """See `WriterLike.take_made`."""
-        if not self._is_recording:
-            return []
-        self._stream.drain()
-        made, self._stream.made = self._stream.made, []
-        return [(rule, range(first, first + count)) for rule, first, count in made]
+        return self._stream.take_made() if self._is_recording else []
 
     def raise_refused(self) -> None:
         """See `WriterLike.raise_refused`."""
@@ -378,6 +374,10 @@ class RemoteRowWriter:
     def pending(self) -> int:
         """See `WriterLike.pending`."""
         return self._stream.state.pending if self._closed else self._items.count()
+
+    def pending_from(self, least: int) -> int:
+        """See `WriterLike.pending_from`."""
+        return self._stream.state.pending if self._closed else self._items.count_from(least)
 
     def _wait_to_append(self) -> None:
         if self._stream.state.completes or self._given.selects_rows:

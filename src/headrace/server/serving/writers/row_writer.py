@@ -50,9 +50,8 @@ class ServedRowWriter(RowWriter):
         self._is_restoring_rows = False
         self.created: dict[str, int] = {}
         super().__init__(replay, lanes, items, history, sys.maxsize, 0)
-        tables = [rule.table for rule in items]
-        # Items of one call are made rule by rule: two rules of one table need one step after the other.
-        self._takes_many = self._only is not None and len(set(tables)) == len(tables)
+        # Items of one call are made rule by rule: the keys of several rules need one step after the other.
+        self._takes_many = self._only is not None and len(items) < 2
         self._steps_in_page = max(1, self._store.arrays.page_rows // lanes)
         self._extra_pages = _PAGES_AHEAD
         self._store.allow(_PAGES_AHEAD)
@@ -155,12 +154,13 @@ class ServedRowWriter(RowWriter):
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
-    def append_many(self, steps: Values, first: int) -> int:
+    def append_many(self, steps: Values, first: int, most: int) -> int:
         """Appends vector steps, at least one, as many as the page has rows for.
 
         Args:
             steps: maps every column to an array `[steps, N, ...]`, checked.
             first: index of the first step to append.
+            most: number of steps to append, >= 1.
 
         Returns:
             The number of steps that were appended.
@@ -168,7 +168,7 @@ class ServedRowWriter(RowWriter):
         Raises:
             StoreFull: no free page; nothing is stored.
         """
-        left = len(next(iter(steps.values()))) - first
+        left = min(len(next(iter(steps.values()))) - first, most)
         if left == 1 or self._only is None or not self._takes_many:
             if self.lanes == 1:
                 self.append_checked({name: column[first, 0] for name, column in steps.items()})

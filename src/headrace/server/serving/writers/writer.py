@@ -104,6 +104,8 @@ class ServedWriter:
         # Steps of the first waiting operation that are stored already.
         self._done = 0
         self._sequence = opening.base
+        # Items since the last report; see `WriterState`.
+        self._made: list[tuple[int, int, int, int]] = []
         self._tickets: dict[int, Ticket] = {}
         self.is_closed = False
         kept = self._count_on_disk(opening, earlier)
@@ -222,6 +224,7 @@ class ServedWriter:
             except Exception as error:
                 self._refuse(operation, error)
             self._sequence = max(self._sequence, operation.sequence)
+            self._note_made()
             self._end_restoring()
             self._drop_first()
             self._done = 0
@@ -259,14 +262,23 @@ class ServedWriter:
         self._done = max(self._done, self._sequence - first)
         self._writer.policy_version = operation.version
         self._operations.give(operation.given)
+        most = 1 if operation.is_recorded else operation.steps
         while self._done < operation.steps:
-            done = self._writer.append_many(steps, self._done)
+            done = self._writer.append_many(steps, self._done, most)
             self._done += done
             self._sequence += done
+            self._note_made()
 
     def _expect(self, sequence: int) -> None:
         if sequence != self._sequence + 1:
             raise ValueError(f"sequence: expected {self._sequence + 1}, got {sequence}")
+
+    def _note_made(self) -> None:
+        """Notes the items that were made up to the current operation or step."""
+        for rule, keys in self._writer.take_made():
+            if keys:
+                self._made.append((self._sequence, rule, keys.start, len(keys)))
+                self._count(self._tables[rule], len(keys))
 
     def _refuse(self, operation: Operation, error: Exception) -> None:
         self._send(Refused(writer=self._number, sequence=operation.sequence, failure=failure_of(error)))
@@ -277,9 +289,8 @@ class ServedWriter:
             writer.raise_refused()
         except Exception as error:
             refused = failure_of(error)
-        made = [(rule, keys.start, len(keys)) for rule, keys in writer.take_made() if keys]
-        for rule, _, count in made:
-            self._count(self._tables[rule], count)
+        self._note_made()
+        made, self._made = self._made, []
         with self._replay.lock:
             room, finals = writer.room() if not self._replay.is_closed else (0, 0)
             pending = writer.pending_items
