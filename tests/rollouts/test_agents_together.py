@@ -71,6 +71,59 @@ def test_an_observation_of_another_shape_drops_the_episode_of_its_environment_al
         assert seen[:, 2].tolist() == [0, 1, 2, 3, 4] * 2
 
 
+@pytest.mark.parametrize("bad", [None, "many"])
+def test_a_reward_that_is_not_a_number_drops_the_episode_of_its_environment_alone(bad: Any):
+    # R14: the reward of one policy's agent is bad, those of the other policy's agents are not written either
+    class Failing(ScriptedEnv):
+        def step(self, actions):
+            observations, rewards, *others = super().step(actions)
+            if (self.episode, self.time) == (0, 2):
+                rewards["b"] = bad
+            return observations, rewards, *others
+
+    def create(context):
+        return (Failing if context.env_index == 1 else ScriptedEnv)("ab", *[Turn("ab", {"a": 1, "b": 2})] * 6)
+
+    policies = {"of a": by_time, "of b": by_time}
+    mapping = {"a": "of a", "b": "of b"}
+    with worker(
+        create,
+        policies,
+        num_envs=2,
+        rollout_fragment_length=5,
+        policy_mapping_fn=lambda agent, _: mapping[agent],
+    ) as made:
+        with pytest.raises((TypeError, ValueError)):
+            made.sample()
+        batch = made.sample()
+    assert batch.env_steps() == 10
+    for number, policy_id in enumerate(policies, start=1):
+        rows = batch[policy_id]
+        for index in range(2):
+            own = rows["env_id"] == index
+            assert rows["observation"][own][:, 1].tolist() == [int(index == 1)] * 5
+            assert rows["observation"][own][:, 2].tolist() == [0, 1, 2, 3, 4]
+            assert rows["reward"][own].tolist() == [number] * 5
+
+
+def test_a_policy_is_mapped_knowing_the_rewards_of_the_episode_so_far():
+    # M2, C2: c joins after two steps, of which a and b have had the rewards
+    told = []
+
+    def mapping(agent: Any, episode: Any) -> str:
+        told.append((agent, episode.length, dict(episode.agent_rewards)))
+        return DEFAULT
+
+    earned = {"a": 1, "b": 2}
+    turns = [Turn("ab", earned), Turn("ab", earned), Turn("abc", earned), Turn("abc", {**earned, "c": 3})]
+    env = ScriptedEnv("ab", *turns)
+    with worker(lambda: env, by_time, rollout_fragment_length=3, policy_mapping_fn=mapping) as made:
+        made.sample()
+    agent, length, rewards = told[2]
+    assert (agent, rewards) == ("c", {"a": float(length), "b": 2.0 * length})
+    assert length > 0
+
+
 def test_a_row_of_an_open_step_shows_what_others_did_when_it_began():
     # M4, M9, R8: the step of a is open across two cuts
     def create():

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from headrace.checks import check_count
@@ -42,12 +43,12 @@ class Settings:
         if self.soft_horizon and self.horizon is None:
             raise ValueError("soft_horizon: expected a horizon with it, got horizon=None")
 
-    @property
+    @cached_property
     def takes_whole_episodes(self) -> bool:
         """Whether a batch is whole episodes."""
         return self.batch_mode == "complete_episodes"
 
-    @property
+    @cached_property
     def counts_agent_steps(self) -> bool:
         """Whether a fragment's length counts the steps of agents."""
         return self.count_steps_by == "agent_steps"

@@ -202,8 +202,12 @@ class RolloutWorker(Closing):
             Fragments({policy_id: lanes}, postprocessing, self._detection),
             self._calls,
             self._stop,
-            follows_episodes=self._calls.follow_episodes or postprocessing.is_needed,
+            follows_episodes=self._follows_episodes(postprocessing),
         )
+
+    def _follows_episodes(self, postprocessing: Postprocessing) -> bool:
+        """Whether a callback or a policy is given episodes."""
+        return self._calls.follow_episodes or postprocessing.is_needed
 
     def _make_multi(self, postprocessing: Postprocessing, envs: Sequence[Any]) -> MultiAgentLoop:
         policies: dict[str, PolicyLanes] = {}
@@ -225,6 +229,7 @@ class RolloutWorker(Closing):
             self._calls,
             self._stop,
             self._policy_id,
+            follows_episodes=self._follows_episodes(postprocessing) or self._mapping is not None,
         )
 
     def _make_lanes(

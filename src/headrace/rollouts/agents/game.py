@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,16 +48,22 @@ class ActingGroup(NamedTuple):
         runs: of the agents.
         agent_ids: of the agents.
         lanes: int64[agents], their lanes of the policy.
+        values_of: takes the values of these agents, in their order, out of a mapping by agent.
     """
 
     runs: list[AgentRun]
     agent_ids: list[Any]
     lanes: NDArray[np.int64]
+    values_of: Callable[[Mapping[Any, Any]], tuple[Any, ...]]
 
     @classmethod
     def of(cls, runs: list[AgentRun]) -> ActingGroup:
         """Returns the group of these agents."""
-        return cls(runs, [run.agent_id for run in runs], np.array([run.lane for run in runs], np.int64))
+        agent_ids = [run.agent_id for run in runs]
+        # For one key `itemgetter` returns the value itself.
+        one = agent_ids[0]
+        values_of = itemgetter(*agent_ids) if len(runs) > 1 else lambda values: (values[one],)
+        return cls(runs, agent_ids, np.array([run.lane for run in runs], np.int64), values_of)
 
 
 class Game:
@@ -91,6 +98,7 @@ class Game:
         self.acting: list[AgentRun] = []
         self.steps = self.agent_steps = 0
         self._grouped: list[AgentRun] = []
+        self._grouped_ids: frozenset[Any] = frozenset()
         self._groups: dict[str, ActingGroup] = {}
 
     def groups(self) -> dict[str, ActingGroup]:
@@ -101,6 +109,7 @@ class Game:
                 runs.setdefault(run.policy_id, []).append(run)
             self._groups = {policy_id: ActingGroup.of(each) for policy_id, each in runs.items()}
             self._grouped = self.acting.copy()
+            self._grouped_ids = frozenset(run.agent_id for run in self.acting)
         return self._groups
 
     def count_step(self) -> None:
@@ -160,16 +169,12 @@ class Game:
     def goes_on_together(self, returned: Returned) -> bool:
         """Whether a step observes and rewards the agents that acted and no others, and ends nothing."""
         observations, rewards, terminations, truncations, _ = returned
-        count = len(self.acting)
-        if len(observations) != count or len(rewards) != count:
+        if not self.groups() or not observations.keys() == rewards.keys() == self._grouped_ids:
             return False
         if any(terminations.values()) or any(truncations.values()):
             return False
         agents = env_attribute(self.env, "agents")
-        if agents is not None and not len(agents):
-            return False
-        acting = {agent_id for group in self.groups().values() for agent_id in group.agent_ids}
-        return count > 0 and observations.keys() == acting and rewards.keys() == acting
+        return agents is None or len(agents) > 0
 
     def is_over(self, returned: Returned) -> bool:
         """Whether the environment ends the episode with this step."""

@@ -147,14 +147,16 @@ class AgentLanes:
         Args:
             game: the environment.
             rewards, observations: by agent.
+
+        Raises:
+            TypeError, ValueError: a reward that is not a number; no step of this environment is noted.
         """
+        numbers = {
+            policy_id: list(map(float, group.values_of(rewards)))
+            for policy_id, group in game.groups().items()
+        }
         for policy_id, group in game.groups().items():
-            self._waiting[policy_id].add(
-                game,
-                group,
-                [rewards[agent_id] for agent_id in group.agent_ids],
-                [observations[agent_id] for agent_id in group.agent_ids],
-            )
+            self._waiting[policy_id].add(game, group, numbers[policy_id], group.values_of(observations))
 
     def flush(self) -> list[tuple[Game, SpecError]]:
         """Writes the steps that wait, those of each policy at once.

@@ -30,6 +30,7 @@ class MultiAgentLoop:
         calls: the callbacks.
         stop: ends `collect` early.
         mapping: maps `(agent_id, episode)` to a policy id.
+        follows_episodes: whether anything is given episodes, so that their rewards must be added up.
     """
 
     def __init__(
@@ -41,9 +42,12 @@ class MultiAgentLoop:
         calls: Calls,
         stop: StopFlag,
         mapping: Callable[[Any, Any], str],
+        *,
+        follows_episodes: bool,
     ) -> None:
         self._settings, self._games, self._lanes = settings, games, lanes
         self._fragments, self._calls, self._stop, self._mapping = fragments, calls, stop, mapping
+        self._follows_episodes = follows_episodes
         self._env_steps = 0
 
     def collect(self, views: Mapping[str, View]) -> MultiAgentBatch:
@@ -63,13 +67,10 @@ class MultiAgentLoop:
 
     def _step(self, games: list[Game]) -> None:
         self._stop.check()
-        for game in games:
-            if game.episode is None:
-                self._guarded(game, self._reset)
+        self._call_each([game for game in games if game.episode is None], self._reset)
         actions = self._lanes.act(games)
         try:
-            for game in games:
-                self._guarded(game, lambda game: self._step_one(game, actions[game.index]))
+            self._call_each(games, lambda game: self._step_one(game, actions[game.index]))
         finally:
             self._flush()
 
@@ -80,13 +81,14 @@ class MultiAgentLoop:
                 self._drop(game)
             raise refused[0][1]
 
-    def _guarded(self, game: Game, call: Callable[[Game], None]) -> None:
-        """Calls; an error drops the episode of the environment."""
-        try:
-            call(game)
-        except BaseException:
-            self._drop(game)
-            raise
+    def _call_each(self, games: list[Game], call: Callable[[Game], None]) -> None:
+        """Calls for one environment after the other; an error drops the episode of its environment."""
+        for game in games:
+            try:
+                call(game)
+            except BaseException:
+                self._drop(game)
+                raise
 
     def _drop(self, game: Game) -> None:
         if not self._settings.takes_whole_episodes:
@@ -163,9 +165,10 @@ class MultiAgentLoop:
         if not game.goes_on_together(returned):
             return False
         assert game.episode is not None
-        game.count_step()
-        game.episode.add_all(returned.rewards)
         self._lanes.complete_later(game, returned.rewards, returned.observations)
+        game.count_step()
+        if self._follows_episodes:
+            game.episode.add_all(returned.rewards)
         self._count(game, len(game.acting))
         if self._calls.step is not None:
             self._calls.step(episode=game.episode, env_index=game.index)
