@@ -119,10 +119,10 @@ class VectorEnvStepper(EnvironmentStates):
         self._calls += 1
         self._write(observation, info, out, active, self._calls - 1)
         result = self._result
-        # "unsafe" because rewards are often float64; what they are was checked on the first step.
-        np.copyto(result.reward, reward, casting="unsafe")
-        np.copyto(result.terminated, terminated, casting="unsafe")
-        np.copyto(result.truncated, truncated, casting="unsafe")
+        # Rewards are often float64; the kinds of the arrays were checked on the first step.
+        result.reward[...] = reward
+        result.terminated[...] = terminated
+        result.truncated[...] = truncated
         self._clear(reset_steps)
         self._report_ends(info, out, active)
         result.reset_steps = reset_steps

@@ -17,6 +17,7 @@ from headrace.leases.final_rows import FinalRows
 from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Return, packed, unpacked
 from headrace.leases.page_views import Columns, PageViews
+from headrace.leases.step_marks import StepMarks
 
 Lanes: TypeAlias = NDArray[np.integer[Any]]
 Purpose: TypeAlias = Literal["rows", "finals"]
@@ -79,11 +80,7 @@ class PageWriter:
     def _begin_report(self) -> None:
         self._reported = self._step
         self._versions: list[int | NDArray[np.integer[Any]]] = []
-        # Rows that hold a final row, those whose episodes end, and those that hold nothing, counted from the first
-        # unreported row.
-        self._final: list[int] = []
-        self._ended: list[int] = []
-        self._idle: list[int] = []
+        self._marks = StepMarks(self._lanes)
         self._cut: Lanes = NO_LANES
 
     # ---- steps -----------------------------------------------------------------------------------------------------
@@ -133,25 +130,13 @@ class PageWriter:
         self._versions.append(version)
         before, self._closed = self._closed, NO_LANES
         if resets.size:
-            for _, block in self._others_here:
-                block[step, resets] = 0
-            self._note_resets(step, resets, before)
+            self._marks.reset(step - self._reported, resets, before)
             self._closed = resets
         if ended.size and last is not None:
             self._write_finals(ended, last)
-            self._ended += self._numbers(step, ended)
+            self._marks.end(step - self._reported, ended)
             self._closed = np.union1d(resets, ended) if resets.size else ended
         self._step = step + 1
-
-    def _note_resets(self, step: int, resets: Lanes, closed: Lanes) -> None:
-        """Notes lanes that took no transition; without an episode under way, they hold nothing."""
-        numbers = self._numbers(step, resets)
-        if closed.size:
-            # Plain sets: a step seldom resets more than a few lanes, and NumPy's set functions take 20 us each.
-            idle = set(self._numbers(step, closed)).intersection(numbers)
-            self._idle += sorted(idle)
-            numbers = [number for number in numbers if number not in idle]
-        self._final += numbers
 
     def mark_idle(self, lanes: Lanes) -> None:
         """Marks lanes that hold nothing in the step that was recorded last.
@@ -160,10 +145,7 @@ class PageWriter:
             lanes: int64[i], rising: none of them was in an episode before the step.
         """
         if lanes.size:
-            step = self._step - 1
-            for _, block in self._others_here:
-                block[step, lanes] = 0
-            self._idle += self._numbers(step, lanes)
+            self._marks.idle(self._step - 1 - self._reported, lanes)
             self._closed = np.union1d(self._closed, lanes)
 
     def cut(self, lanes: Lanes | None = None) -> None:
@@ -181,13 +163,11 @@ class PageWriter:
             self._write_finals(self._cut, self.row)
             self._closed = np.union1d(self._closed, self._cut)
 
-    def _numbers(self, step: int, lanes: Lanes) -> list[int]:
-        """Returns the rows of lanes in a step, counted from the first unreported row."""
-        first = (step - self._reported) * self._lanes
-        return [first + lane for lane in lanes.tolist()]
-
     def unreported(self, name: str) -> NDArray[Any]:
-        """Returns a column that is not observed, in the steps since the last report: `[steps, lanes, ...]`."""
+        """Returns a column that is not observed, in the steps since the last report: `[steps, lanes, ...]`.
+
+        Rows without a transition are zeros only after the report.
+        """
         return self._views.of(self.page).others[name][self._reported : self._step]
 
     @property
@@ -198,7 +178,7 @@ class PageWriter:
     @property
     def unreported_masked(self) -> NDArray[np.int64]:
         """int64[f]: rows without a transition since the last report, as `Commit` counts them."""
-        return np.array(self._final + self._idle, np.int64)
+        return self._marks.rows().masked
 
     def _write_finals(self, lanes: Lanes, observations: Columns) -> None:
         rows = self._finals.take(len(lanes))
@@ -236,7 +216,7 @@ class PageWriter:
         """Whether `report` is due: the page is full, or the message has become long."""
         return (
             self._step == self._steps_in_page
-            or len(self._final) + len(self._ended) + len(self._idle) >= _MOST_ENDS
+            or self._marks.count >= _MOST_ENDS
             or self._step - self._reported >= _MOST_STEPS
         )
 
@@ -248,18 +228,22 @@ class PageWriter:
     def report(self) -> Commit:
         """Returns the steps written since the last report; `turn` follows before the next step is written."""
         self.sequence += 1
-        final_rows = self._finals.report()
+        final_rows, marked = self._finals.report(), self._marks.rows()
         for name in self._others:
             self._columns[name][final_rows] = 0
+        if (masked := marked.masked).size:
+            step, lane = np.divmod(masked, self._lanes)
+            for _, block in self._others_here:
+                block[self._reported + step, lane] = 0
         message = Commit(
             writer=self._writer,
             sequence=self.sequence,
             page=self.page,
             steps=self._step - self._reported,
             versions=packed(self._versions, POLICY_VERSIONS),
-            final=packed(self._final),
-            idle=packed(self._idle),
-            ended=packed(self._ended),
+            final=packed(marked.final),
+            idle=packed(marked.idle),
+            ended=packed(marked.ended),
             cut=packed(self._cut),
             final_rows=packed(final_rows),
         )
