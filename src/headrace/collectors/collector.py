@@ -65,7 +65,7 @@ class Collector(LoopParts, CollectorBase):
         postproc: called on each batch, after `split_trajs`; its result is handed out. With `replay_buffer` it is called
             before the rows are written and before `split_trajs`; its result must keep the columns and shapes of the
             batch.
-        replay_buffer: also write every step into this replay.
+        replay_buffer: also write every step into this replay, of this process or of a client.
         items: rules for items. By default every transition is an item in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
         device: stands for each of the three devices below that is None.

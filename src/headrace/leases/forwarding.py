@@ -34,6 +34,11 @@ class Steps(NamedTuple):
     ended: Rows
     finals: Columns
 
+    def lanes_of(self, rows: Rows) -> list[Rows]:
+        """Returns the lanes of some rows, which rise: one array for each step."""
+        step, lane = np.divmod(rows, next(iter(self.columns.values())).shape[1])
+        return np.split(lane, np.searchsorted(step, np.arange(1, len(self.versions))))
+
     def part(self, first: int, stop: int, lanes: slice) -> Steps:
         """Returns the vector steps from `first` to `stop` of some lanes."""
         count = next(iter(self.columns.values())).shape[1]

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.rollouts import InlineRollouts
+from headrace.collectors.inline.writer_output import WriterOutput
 from headrace.collectors.updates.inline import InlineWeights
 from headrace.envs.protocol import Environments
 from headrace.errors import StoreFull
@@ -224,7 +225,7 @@ class FreeRun:
                     wait.turn_on(self._changed)
 
 
-def _forgotten(run: FreeRun, output: ReplayOutput, stepper: Environments) -> None:
+def _forgotten(run: FreeRun, output: ReplayOutput | WriterOutput, stepper: Environments) -> None:
     """Ends the run of a collector that became garbage, or that still runs at the end of the interpreter."""
     # Rules: collectors CX9
     run.stops = True

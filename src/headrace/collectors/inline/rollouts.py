@@ -18,6 +18,7 @@ from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.stored_columns import StoredColumns
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.inline.writer_output import WriterOutput, output_to
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.loop.hooks import CollectHooks
@@ -32,7 +33,6 @@ from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs.protocol import Indices
 from headrace.errors import DeadlineExceeded, StoreFull
-from headrace.replay.public import core_of
 
 
 class InlineRollouts:
@@ -84,11 +84,10 @@ class InlineRollouts:
         # bool[n], environments to be reset before the next rollout.
         self._to_reset = np.zeros(num_envs, np.bool_)
         self._idle_since: float | None = None
-        self.output: ReplayOutput | None = None
+        self.output: ReplayOutput | WriterOutput | None = None
         self._stored: StoredColumns | None = None
         if options.replay_buffer is not None:
-            replay = core_of(options.replay_buffer)
-            self.output = ReplayOutput(replay, num_envs, loop.observed, options.rules())
+            self.output = output_to(options.replay_buffer, num_envs, loop.observed, options.rules())
             if options.postproc is not None:
                 self._stored = StoredColumns(options.postproc, loop.views)
         self.writes_whole = self._stored is not None

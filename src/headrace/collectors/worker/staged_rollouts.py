@@ -136,8 +136,8 @@ class _StepMarks:
     """
 
     def __init__(self, steps: Steps, lanes: int) -> None:
-        self._masked = _by_step(np.union1d(steps.final, steps.idle), steps, lanes)
-        self._ended = _by_step(steps.ended, steps, lanes)
+        self._masked = steps.lanes_of(np.union1d(steps.final, steps.idle))
+        self._ended = steps.lanes_of(steps.ended)
         self._finals = steps.finals
         self._last = {
             name: np.zeros((lanes, *rows.shape[1:]), rows.dtype) for name, rows in steps.finals.items()
@@ -155,9 +155,3 @@ class _StepMarks:
         for name, column in self._last.items():
             column[ended] = self._finals[name][rows]
         return self._masked[step], ended, self._last
-
-
-def _by_step(rows: NDArray[np.int64], steps: Steps, lanes: int) -> list[NDArray[np.int64]]:
-    """Returns the lanes of `rows`, rising, one array for each step."""
-    step, lane = np.divmod(rows, lanes)
-    return np.split(lane, np.searchsorted(step, np.arange(1, len(steps.versions))))

@@ -1,0 +1,136 @@
+"""From a finished rollout to rows of a replay that is elsewhere: a client's, shards, or a wrapper around one."""
+
+# Rules: collectors CF1 to CF5
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.errors import Closed, StoreFull
+from headrace.leases.forwarding import Steps
+from headrace.leases.page_views import Columns
+from headrace.replay.public import Replay, core_of
+from headrace.tables.description.rules import ItemRule
+
+if TYPE_CHECKING:
+    from headrace.replay.interface import ReplayLike
+
+_MOST_PENDING = 1000
+# Steps for which free running makes room at once, if the store has as much.
+_STEPS_AT_ONCE = 8
+
+
+def output_to(
+    replay: ReplayLike, num_envs: int, observed: Iterable[str], rules: Sequence[ItemRule]
+) -> ReplayOutput | WriterOutput:
+    """Returns what writes into a replay: in place if it is in this process, else by its writer of rows."""
+    if isinstance(replay, Replay):
+        return ReplayOutput(core_of(replay), num_envs, observed, rules)
+    return WriterOutput(replay, num_envs, observed, rules)
+
+
+class WriterOutput:
+    """Does as `ReplayOutput` for a replay that is known by its interface alone.
+
+    Args:
+        replay: the replay.
+        num_envs: lanes.
+        observed: names of the columns that an observation has.
+        rules: which items the rows become.
+
+    Attributes:
+        is_running: whether the collector runs freely.
+    """
+
+    def __init__(
+        self, replay: ReplayLike, num_envs: int, observed: Iterable[str], rules: Sequence[ItemRule]
+    ) -> None:
+        self.is_running = False
+        self._observed = tuple(observed)
+        self._is_open = np.zeros(num_envs, np.bool_)
+        self._following: Columns | None = {}
+        self._writer = replay.row_writer(num_envs, items=rules, max_pending=_MOST_PENDING)
+        self._writer.declare_final_columns(self._observed)
+
+    def room(self) -> int:
+        """See `ReplayOutput.room`."""
+        if self._writer.pending >= _MOST_PENDING:
+            return 0
+        for steps in (_STEPS_AT_ONCE, 1):
+            try:
+                self._writer.make_room(steps + 1)  # With the final rows of all lanes.
+            except StoreFull:
+                if steps == 1 and not self.is_running:
+                    raise
+            else:
+                return steps
+        return 0
+
+    def fail(self, failure: BaseException) -> None:
+        """Does nothing: the learners that wait are elsewhere, and others may write for them."""
+
+    def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:
+        """See `ReplayOutput.write`."""
+        self._following = None
+        writer, names = self._writer, self._observed
+        finals, idles, ended = (steps.lanes_of(rows) for rows in (steps.final, steps.idle, steps.ended))
+        done = 0
+        for step, version in enumerate(steps.versions.tolist()):
+            if not self.is_running:  # Else `room` has looked.
+                writer.wait_to_append()
+            values = {name: column[step] for name, column in steps.columns.items()}
+            if (final := finals[step]).size:
+                writer.end_lanes(final, {name: values[name][final] for name in names})
+            if writer.policy_version != version:
+                writer.policy_version = version
+            beside = slice(done, done := done + len(ended[step]))
+            last = {name: steps.finals[name][beside] for name in names}
+            self._append(values, np.union1d(final, idles[step]), ended[step], last)
+        # A client sends without waiting; the number of pending items is known when all rows are stored.
+        _ = writer.pending
+        self._is_open, self._following = is_open, following
+
+    def _append(
+        self, values: Columns, masked: NDArray[np.int64], ended: NDArray[np.int64], last: Columns
+    ) -> None:
+        lanes = len(self._is_open)
+        if not masked.size and not ended.size:
+            # A writer of one lane has no axis of lanes.
+            step = values if lanes > 1 else {name: value[0] for name, value in values.items()}
+            self._writer.append_checked(step)
+        elif masked.size < lanes:
+            idle = np.zeros(lanes, np.bool_)
+            idle[masked] = True
+            self._writer.append_ends(values, idle, ended, last if ended.size else {})
+
+    def cut(self, lanes: NDArray[np.integer[Any]] | None = None) -> None:
+        """See `ReplayOutput.cut`."""
+        following = self._following
+        if following is None:
+            self._writer.drop_open_lanes()
+            self._is_open[:] = False
+            self._following = {}
+            return
+        ends = np.zeros_like(self._is_open)
+        ends[slice(None) if lanes is None else lanes] = True
+        cut = np.flatnonzero(self._is_open & ends)
+        if cut.size:
+            self._writer.end_lanes(cut, {name: following[name][cut] for name in self._observed})
+            self._is_open = self._is_open & ~ends
+
+    def close(self) -> None:
+        """See `ReplayOutput.close`."""
+        with suppress(Closed):  # The replay was closed first.
+            try:
+                self.cut()
+            finally:
+                if self._writer.pending:
+                    self._writer.abandon()
+                else:
+                    self._writer.close()
