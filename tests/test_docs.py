@@ -108,6 +108,7 @@ FOREIGN_ARGUMENTS = {
     "returns.md": {"axis"},
     "sb3.md": {"handle_timeout_termination", "n_envs", "replay_buffer_class"},
     "sequences.md": {"axis"},
+    "tutorial.md": {"lr"},
     "views.md": {"ahead", "back", "episode_id", "later", "pair", "previous_action", "stack", "t"},
     "writers.md": {"partial_step"},
 }
