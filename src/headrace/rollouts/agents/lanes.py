@@ -151,12 +151,10 @@ class AgentLanes:
         Raises:
             TypeError, ValueError: a reward that is not a number; no step of this environment is noted.
         """
-        numbers = {
-            policy_id: list(map(float, group.values_of(rewards)))
-            for policy_id, group in game.groups().items()
-        }
-        for policy_id, group in game.groups().items():
-            self._waiting[policy_id].add(game, group, numbers[policy_id], group.values_of(observations))
+        groups = game.groups()
+        numbers = [list(map(float, group.values_of(rewards))) for group in groups.values()]
+        for (policy_id, group), own in zip(groups.items(), numbers, strict=True):
+            self._waiting[policy_id].add(game, group, own, group.values_of(observations))
 
     def flush(self) -> list[tuple[Game, SpecError]]:
         """Writes the steps that wait, those of each policy at once.
