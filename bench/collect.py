@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,8 @@ from bench.measure import Contest, Goal, Plan, Run
 from bench.noise import Frames, policy_on_stacks
 
 POOL_ENVIRONMENTS = 64
+# Environments of the asynchronous pool that are given at a time.
+_READY = 32
 _FRAME_STEPS = 50
 _LARGE_FRAME = (84, 84, 4)
 _COPIES = 8
@@ -36,6 +38,7 @@ def cases() -> list[Case]:
         contest_case("collect/synchronous, 2 workers, 2x64", _two_synchronous, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 84x84x4", _large, Goal(ratio=0.7)),
         contest_case("collect/EnvPool", _pool, Goal(ratio=0.85)),
+        contest_case("collect/EnvPool, asynchronous", _async_pool, Goal(ratio=0.85)),
         contest_case("collect/4 frames", _frames, Goal(ratio=1 / 1.15)),
     ]
 
@@ -171,16 +174,7 @@ def _check_large(batch: Any) -> None:
 @contextmanager
 def _pool(_: Plan) -> Iterator[Contest]:
     """EnvPool inline, random actions; the limit steps another pool with ready actions."""
-    import envpool
-
-    def make() -> Any:
-        pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=POOL_ENVIRONMENTS, seed=0)
-        with warnings.catch_warnings(action="ignore"):
-            assert pool.observation_space.shape == (
-                4,
-            )  # Its bounds of float64 are a warning when it is first read.
-        return pool
-
+    make = _pool_factory()
     bare = make()
     bare.reset()
     actions = np.random.default_rng(0).integers(0, 2, (STEPS, POOL_ENVIRONMENTS))
@@ -200,6 +194,46 @@ def _pool(_: Plan) -> Iterator[Contest]:
             per_call=size,
             unit="frames/s",
         )
+
+
+@contextmanager
+def _async_pool(_: Plan) -> Iterator[Contest]:
+    """EnvPool that gives half of its environments at a time, random actions; the limit sends ready actions."""
+    make = _pool_factory(batch_size=_READY)
+    bare = make()
+    bare.async_reset()
+    actions = np.random.default_rng(0).integers(0, 2, (2 * STEPS, _READY))
+    size = POOL_ENVIRONMENTS * STEPS
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            for action in actions:
+                bare.send(action, bare.recv()[-1]["env_id"])
+
+    with hr.Collector(make, frames_per_batch=size) as collector:
+        yield Contest(
+            ours=lambda count: _batches(collector, count),
+            limit=run,
+            limit_name=f"bare EnvPool({POOL_ENVIRONMENTS}).recv and send of {_READY}",
+            verify=_check_pool,
+            per_call=size,
+            unit="frames/s",
+        )
+
+
+def _pool_factory(**options: Any) -> Callable[[], Any]:
+    import envpool
+
+    def make() -> Any:
+        pool = envpool.make(
+            "CartPole-v1", env_type="gymnasium", num_envs=POOL_ENVIRONMENTS, seed=0, **options
+        )
+        with warnings.catch_warnings(action="ignore"):
+            # Its bounds of float64 are a warning when the space is first read.
+            assert pool.observation_space.shape == (4,)
+        return pool
+
+    return make
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """Environments that are stepped asynchronously: batches are those of the same environments stepped all at once."""
 
+import contextlib
+import itertools
+import signal
 import sys
 
 import cloudpickle
@@ -9,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.testing import counter_transitions
 from headrace.testing.envpools import CounterEnvPool
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -154,9 +158,8 @@ def check_lanes(collected):
     joined = {name: np.concatenate([batch[name] for batch in collected], axis=1) for name in collected[0]}
     for lane, mask in enumerate(joined["mask"]):
         rows = {name: column[lane][mask] for name, column in joined.items()}
+        check_transitions(rows)
         np.testing.assert_array_equal(rows["observation"][:, 2], rows["t"])
-        np.testing.assert_array_equal(rows["next_observation"][:, 2], rows["t"] + 1)
-        np.testing.assert_array_equal(rows["observation"][:, :2], rows["next_observation"][:, :2])
         np.testing.assert_array_equal(rows["action"], act(rows["observation"]))
         np.testing.assert_array_equal(rows["reward"], 4 * rows["t"] + rows["action"])
         same = np.diff(rows["episode_id"]) == 0
@@ -165,6 +168,12 @@ def check_lanes(collected):
         for name, column in joined.items():
             if name not in ("mask", "episode_id", "policy_version", "next_observation"):
                 assert not column[lane][~mask].any(), name
+
+
+def check_transitions(rows):
+    """CB4: the next observation is that of the next step of the same episode."""
+    mask = rows["mask"]
+    np.testing.assert_array_equal(rows["next_observation"][mask], rows["observation"][mask] + [0, 0, 1])
 
 
 def test_a_failure_resets_all():
@@ -186,17 +195,49 @@ def test_a_failure_resets_all():
     check_lanes(collected)
 
 
-class Remembers:
-    initial_state = (np.zeros(2),)
+class Counts:
+    """Counts the steps of an episode in its state, and acts by the count."""
+
+    initial_state = (np.full(2, 7),)
 
     def compute_actions(self, inputs):
-        return act(inputs["observation"]), [inputs["state_in_0"]], {}
+        state = inputs["state_in_0"]
+        return (act(inputs["observation"]) + state[:, 0]) % 4, [state + 1], {"double": 2 * state[:, 1]}
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths=lengths_of_pools, data=st.data())
+def test_states_are_kept_for_each_lane(lengths, data):
+    """CP6: each environment has its own state, which begins anew with each of its episodes."""
+    size = data.draw(st.integers(1, len(lengths) - 1))
+    pool = CounterEnvPool(lengths, batch_size=size, order=random_order(data.draw(st.integers(0, 99))))
+    options = {"frames_per_batch": len(lengths) * data.draw(st.integers(1, 9))}
+    check_same(
+        batches(pool, 4, Counts(), **options), batches(CounterEnvPool(lengths), 4, Counts(), **options)
+    )
+
+
+def test_a_policy_acts_after_random_frames():
+    """CR4: environments that were ahead have random rows in the next batch, too; each row says so."""
+    pool = CounterEnvPool([3, 40, 2], batch_size=1, order=lambda ids, size: sorted(ids)[-size:])
+    first, *others = batches(pool, 4, Counts(), frames_per_batch=12, init_random_frames=12)
+    assert (first["policy_version"][first["mask"]] == -1).all()
+    for batch in others:
+        acted = batch["mask"] & (batch["policy_version"] >= 0)
+        np.testing.assert_array_equal(batch["state_out_0"][acted], batch["state_in_0"][acted] + 1)
+        np.testing.assert_array_equal(batch["double"][acted], 2 * batch["state_in_0"][acted][:, 1])
+    assert acted[batch["mask"]].all()
+    check_transitions(batch)
 
 
 @pytest.mark.parametrize(
     ("policy", "options", "message"),
     [
-        (Remembers(), {}, "expected one without states and views"),
+        (
+            Counts(),
+            {"views": {"last": hr.View("action", shift=-1)}},
+            "views: expected none that are fed to the policy",
+        ),
         (act, {"reset_when_done": False}, "reset_when_done: expected True"),
     ],
 )
@@ -277,3 +318,79 @@ def test_versions_in_a_replay(tmp_path):
         sample = each.sample("replay", 200, views=views)
         assert len(set(sample["version"].tolist())) > 4
         np.testing.assert_array_equal(sample["action"], sample["version"] % 4)
+
+
+@pytest.mark.parametrize("method", ["_recv", "_send", "_reset"])
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_ctrl_c_loses_no_result(method, number):
+    """CX7: where it comes while a message is sent or received, it is raised after that; the next batch is whole."""
+    pool = CounterEnvPool([3, 5, 2, 7], batch_size=3, order=random_order(1))
+    original, calls = getattr(pool, method), itertools.count()
+
+    def interrupted(*arguments):
+        result = original(*arguments)
+        if next(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    setattr(pool, method, interrupted)
+    with hr.Collector(pool, act, frames_per_batch=40, max_frames_per_traj=2) as collector:
+        with pytest.raises(KeyboardInterrupt):
+            collector.next()
+        collected = [collector.next() for _ in range(2)]
+    assert (collected[0]["t"][:, 0] == 0).all()
+    check_lanes(collected)
+
+
+def test_an_error_of_a_result_loses_no_environment():
+    """CE5, CX1: after a result that is refused, all are reset."""
+    pool = CounterEnvPool([3, 5, 2], batch_size=2)
+    missing, original = [True], pool._to
+
+    def without_entry(*arguments):
+        *values, info = original(*arguments)
+        if missing:
+            missing.pop()
+            del info["elapsed_step"]
+        return *values, info
+
+    pool._to = without_entry
+    columns = {"elapsed_step": hr.ArraySpec((), np.int32)}
+    with hr.Collector(pool, act, frames_per_batch=12, info_columns=columns) as collector:
+        with pytest.raises(hr.SpecError, match="elapsed_step"):
+            collector.next()
+        batch = collector.next()
+    np.testing.assert_array_equal(batch["elapsed_step"], batch["t"])
+    check_lanes([batch])
+
+
+def test_free_running_and_a_pause():
+    """CF2, CF4 to CF6: nothing is written in a pause; every transition of each lane is an item once, in its order."""
+    lengths = [3, 50, 4]
+    pool = CounterEnvPool(lengths, batch_size=2, order=random_order(5))
+    signature = hr.collectors.signature(lambda: CounterEnvPool(lengths), act)
+    first_come = hr.selectors.Fifo()
+    table = hr.Table(
+        "t",
+        sampler=first_come,
+        remover=first_come,
+        max_size=4000,
+        max_times_sampled=1,
+        rate_limiter=hr.rate_limiters.MinSize(800),
+    )
+    replay = hr.Replay(signature, capacity=4000, tables=[table])
+    with hr.Collector(pool, act, frames_per_batch=12, total_frames=1200, replay_buffer=replay) as collector:
+        collector.start()
+        with contextlib.suppress(RuntimeError), collector.pause():  # The run may be over.
+            before = len(replay.table("t"))
+            steps = [counter.step_count for counter in pool.counters]
+            collector.statistics()
+            assert before == len(replay.table("t"))
+            assert steps == [counter.step_count for counter in pool.counters]
+        rows = replay.sample("t", 800, timeout=20, views=hr.views.transition()).data
+    np.testing.assert_array_equal(rows["next_observation"], rows["observation"] + [0, 0, 1])
+    for lane, length in enumerate(lengths):
+        seen = rows["observation"][rows["observation"][:, 0] == lane]
+        known = counter_transitions(length, len(seen))
+        np.testing.assert_array_equal(seen[:, 1], known["episode"])
+        np.testing.assert_array_equal(seen[:, 2], known["step"])

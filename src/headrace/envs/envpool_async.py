@@ -14,6 +14,7 @@ from headrace.ends import Autoreset
 from headrace.envs.autoreset import mode_of
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.envpool_vector import warn_of_seeds
+from headrace.envs.interruption import Uninterrupted
 from headrace.envs.protocol import Columns, Indices, Results
 from headrace.envs.states import EnvironmentStates
 from headrace.envs.vector_info import VectorInfo
@@ -69,6 +70,7 @@ class AsyncEnvPoolStepper(EnvironmentStates):
         self._shapes = {
             name: (self.batch_size, *spec.shape) for name, spec in self._columns.observed.columns.items()
         }
+        self.is_busy = np.zeros(self.num_envs, np.bool_)
         self._calls = 0
         self._closed = False
         self._has_warned = False
@@ -78,17 +80,24 @@ class AsyncEnvPoolStepper(EnvironmentStates):
         if seeds is not None and not self._has_warned:
             self._has_warned = True
             warn_of_seeds(stacklevel=3)
-        # `EnvPool.reset` would also receive; `async_reset`, which does not, is of all environments.
-        self._env._reset(envs.astype(np.int32))
+        with Uninterrupted():
+            # `EnvPool.reset` would also receive; `async_reset`, which does not, is of all environments.
+            self._env._reset(envs.astype(np.int32))
+            self.is_busy[envs] = True
 
     def send(self, envs: Indices, actions: Columns) -> None:
         """See `AsyncStepper.send`."""
-        self._env.send(self._columns.action_tree(actions), envs.astype(np.int32))
+        tree = self._columns.action_tree(actions)
+        with Uninterrupted():
+            self._env.send(tree, envs.astype(np.int32))
+            self.is_busy[envs] = True
 
     def receive(self) -> Results:
         """See `AsyncStepper.receive`."""
-        observation, reward, terminated, truncated, info = self._env.recv()
-        envs = np.asarray(info["env_id"], np.intp)
+        with Uninterrupted():
+            observation, reward, terminated, truncated, info = self._env.recv()
+            envs = np.asarray(info["env_id"], np.intp)
+            self.is_busy[envs] = False
         if self._calls == 0:
             self._check(envs, observation, reward, terminated, truncated)
         self._calls += 1

@@ -183,9 +183,11 @@ class AsyncStepper(Environments, Protocol):
 
     Attributes:
         batch_size: k, the number of results of one call of `receive`.
+        is_busy: bool[n], environments whose result was not received yet; right after an exception, too.
     """
 
     batch_size: int
+    is_busy: NDArray[np.bool_]
 
     def send_reset(self, envs: Indices, seeds: Sequence[int] | None = None) -> None:
         """Begins a new episode in these environments; their first observations are results.

@@ -90,6 +90,11 @@ class PolicyStates:
                 present[...] = columns[f"state_out_{i}"]
             present[restarted] = initial
 
+    def keep(self, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.integer[Any]]) -> None:
+        """Keeps the states of some rows after they acted: "state_out_0", "state_out_1", ..., `[m, ...]`."""
+        for i, present in enumerate(self._present):
+            present[rows] = columns[f"state_out_{i}"]
+
     def state_dict(self) -> list[NDArray[Any]]:
         """Returns copies of the present states."""
         return [state.copy() for state in self._present]

@@ -46,6 +46,7 @@ class Actor:
 
     Attributes:
         remembers: whether the policy has states or views, so that `follow` is needed.
+        has_views: whether it is fed views, which need the rows of all environments at each step.
 
     Raises:
         TypeError: not a policy.
@@ -82,7 +83,8 @@ class Actor:
         acting = ActingViews(shown, known.tree, observed.columns, num_envs)
         self._views = acting or None
         self._is_first = True
-        self.remembers = self._is_recurrent or bool(acting)
+        self.has_views = bool(acting)
+        self.remembers = self._is_recurrent or self.has_views
 
     @property
     def extras(self) -> dict[str, ArraySpec]:
@@ -131,6 +133,10 @@ class Actor:
         self._states.follow(values, restarted)
         if self._views is not None:
             self._views.follow(row, values, version, restarted)
+
+    def keep(self, values: Columns, lanes: Indices) -> None:
+        """Keeps the states of m lanes after they acted; `values` is what the call returned beside the actions."""
+        self._states.keep(values, lanes)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the states of the policy, and the rows that its views look back on."""

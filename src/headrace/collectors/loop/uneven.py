@@ -22,9 +22,9 @@ from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, Results, Step
 from headrace.leases.page_writer import PageWriter
 from headrace.spec import ArraySpec
 
-# The result that is to come from an environment: none; that of a step; that of a reset which takes a row; that of a
-# reset which takes none, because a stream begins; one that is dropped, because the environment is to be reset.
-_READY, _STEPS, _RESET_STEPS, _BEGINS, _DROPPED = range(5)
+# The result that is to come from a busy environment: that of a step; that of a reset which takes a row; that of a reset
+# which takes none, because a stream begins; one that is dropped, because the environment is to be reset.
+_STEPS, _RESET_STEPS, _BEGINS, _DROPPED = range(4)
 # Memory of the rows that fast environments may be ahead.
 _MOST_BYTES = 1 << 28
 
@@ -62,15 +62,16 @@ class UnevenStepper(RecordingStepper):
             refresh=refresh,
             times=times,
         )
-        if actor is not None and actor.remembers:
+        if actor is not None and actor.has_views:
             raise ValueError(
-                "policy: expected one without states and views for an EnvPool whose batch_size is below num_envs"
+                "views: expected none that are fed to the policy, for an EnvPool whose batch_size is below num_envs: "
+                "its environments are at different steps; used_for_compute_actions=False shows them in batches alone"
             )
         self._pool = stepper
         observed, num_envs = stepper.observation_signature, stepper.num_envs
         depth = max(1, min(steps, _MOST_BYTES // (num_envs * max(1, observed.nbytes))))
         self._buffer = LaneBuffer(observed.columns, num_envs, depth)
-        self._states = np.full(num_envs, _READY, np.int8)
+        self._states = np.full(num_envs, _BEGINS, np.int8)
         # Environments whose episode has ended, and those of them that do not know it: the limit was reached.
         self._is_over = np.zeros(num_envs, np.bool_)
         self._is_cut = self._is_over.copy()
@@ -90,15 +91,15 @@ class UnevenStepper(RecordingStepper):
         self._buffer.drop(lanes)
         self._lengths[lanes] = 0
         self._is_over[lanes] = self._is_cut[lanes] = False
-        states = self._states[lanes]
-        self._states[lanes[(states == _STEPS) | (states == _RESET_STEPS)]] = _DROPPED
-        self._send_reset(lanes[states == _READY], _BEGINS, seeds)
+        busy = self._pool.is_busy[lanes]
+        self._states[lanes[busy & (self._states[lanes] != _BEGINS)]] = _DROPPED
+        self._send_reset(lanes[~busy], _BEGINS, seeds)
 
     def _send_reset(self, envs: Indices, state: int, seeds: Sequence[int] | None = None) -> None:
         if envs.size:
             begin = self._times.clock()
-            self._pool.send_reset(envs, seeds)
             self._states[envs] = state
+            self._pool.send_reset(envs, seeds)
             self._times.note("env", begin, "env_reset")
 
     # ---- steps -----------------------------------------------------------------------------------------------------
@@ -107,9 +108,9 @@ class UnevenStepper(RecordingStepper):
         """Returns the further columns of the policy, which acts for the environments that are ready."""
         if self._actor is None:
             return {}
-        while not (self._states == _READY).any():
+        while self._pool.is_busy.all():
             self._receive()
-        self._act_for(np.flatnonzero(self._states == _READY), at_random=False)
+        self._act_for(np.flatnonzero(~self._pool.is_busy), at_random=False)
         return self._actor.extras
 
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
@@ -139,7 +140,7 @@ class UnevenStepper(RecordingStepper):
 
     def _choose(self) -> Indices:
         """Returns the environments that act now: those not too far ahead, and as many as must step."""
-        ready = np.flatnonzero(self._states == _READY)
+        ready = np.flatnonzero(~self._pool.is_busy)
         behind = self._buffer.is_behind(ready)
         chosen = ready[behind]
         missing = self._pool.batch_size - (self._num_envs - len(ready)) - len(chosen)
@@ -164,14 +165,17 @@ class UnevenStepper(RecordingStepper):
             self._send_reset(envs[cut], _RESET_STEPS)
             self._is_cut[envs] = False
             envs, actions = envs[~cut], _part(actions, ~cut)
-        self._pool.send(envs, actions)
         self._states[envs] = np.where(self._is_over[envs], _RESET_STEPS, _STEPS)
+        self._pool.send(envs, actions)
         times.env += times.clock() - begin
 
     def _decide(self, envs: Indices, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:
             return self._random.draw_for(envs), {}, -1
-        return self._ask(self._actor, self._buffer.observations(envs), self._refresh(), envs)
+        decision = self._ask(self._actor, self._buffer.observations(envs), self._refresh(), envs)
+        if self._remembers:
+            self._actor.keep(decision[1], envs)
+        return decision
 
     def _receive(self) -> None:
         """Waits for results and takes them in."""
@@ -180,7 +184,6 @@ class UnevenStepper(RecordingStepper):
         self._times.note("env", begin, "env_step")
         envs = results.envs
         states = self._states[envs]
-        self._states[envs] = _READY
         stepped = (states == _STEPS) | (states == _RESET_STEPS)
         if stepped.all():
             self._complete(results, states == _RESET_STEPS)
@@ -197,6 +200,8 @@ class UnevenStepper(RecordingStepper):
         if self._limit:
             ended |= self._cut_at_limit(envs, ended, is_reset)
         self._is_over[envs] = ended
+        if self._remembers and self._actor is not None and is_reset.any():
+            self._actor.reset(envs[is_reset])
 
     def _cut_at_limit(self, envs: Indices, ended: Flags, is_reset: Flags) -> Flags:
         """Marks trajectories that have reached the limit truncated; returns which they are."""
