@@ -269,6 +269,30 @@ def test_a_checked_step_written_while_the_rows_move_is_whole(lanes, monkeypatch)
         writer.close()
 
 
+def test_rows_written_while_the_rows_move_are_whole(monkeypatch):
+    """As above, where many rows are appended at once; they have the writer's policy version (replay B5)."""
+    with new_replay() as replay:
+        writer = replay.row_writer(items=[hr.ItemRule("t", 1)])
+        writer.policy_version = 7
+        write, written = writer._put_steps, []
+
+        def write_and_move(rows, *values):
+            write(rows, *values)
+            written.append(rows)
+            if len(written) == 1:
+                core_of(replay).store.share()
+                for column in core_of(replay).store.columns.values():
+                    column[rows] = 0
+
+        monkeypatch.setattr(writer, "_put_steps", write_and_move)
+        columns = {name: np.asarray(column) for name, column in step(np.arange(1, 4), 3).items()}
+        assert writer.append_rows(columns, np.zeros(3, np.bool_)) == 3
+        assert written[0] == written[1]
+        batch = replay.sample("t", 3, views={"version": hr.View("policy_version"), "n": hr.View("n")})
+        assert (batch.data["n"].tolist(), batch.data["version"].tolist()) == ([1, 2, 3], [7] * 3)
+        writer.close()
+
+
 def test_the_policy_version_goes_with_each_step():
     with new_replay() as replay, replay.writer(items=[hr.ItemRule("t", 1)], lanes=2) as writer:
         for number, version in enumerate([0, 3, 3, 8], 1):

@@ -178,13 +178,21 @@ class RowWriter:
         page = rows.start // self._store.arrays.page_rows
         versions = np.full(count, self.policy_version, np.int32)
         written = WrittenSteps(page, count, final, _NO_ROWS, _NO_ROWS, _NO_ROWS, versions)
+        moved = self._arena.moved
+        self._put_steps(rows, steps, count)
         with self._lock:
             self._intake.check_tables()
-            # Under the lock, so that the rows are not moved meanwhile.
-            for name, column in self._store.columns.items():
-                column[rows] = steps[name][:count].reshape(-1, *column.shape[1:])
+            if self._arena.moved != moved:
+                # See `append` (test_rows_written_while_the_rows_move_are_whole).
+                self._put_steps(rows, steps, count)
+            if block.row != rows.start:
+                block.kernel.refuse()
             self._intake.commit_written(written)
         self._intake.finish_call()
+
+    def _put_steps(self, rows: slice, steps: Values, count: int) -> None:
+        for name, column in self._store.columns.items():
+            column[rows] = steps[name][:count].reshape(-1, *column.shape[1:])
 
     def make_room(self, steps: int = 1) -> None:
         """See `WriterLike.make_room`."""
