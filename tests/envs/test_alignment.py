@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.envs import Autoreset, make_stepper, new_columns
+from headrace.envs.gymnasium_single import SingleEnvStepper
+from headrace.spec import ArraySpec
 from headrace.testing.envs import (
     CounterEnv,
     counter_env_fns,
@@ -292,3 +294,21 @@ def test_the_counter_refuses_steps_after_the_end():
     env.step(0)
     with pytest.raises(RuntimeError, match="after the end"):
         env.step(0)
+
+
+@pytest.mark.parametrize("layout", ["box", "dict"])
+@pytest.mark.parametrize("active", [None, [1]])
+def test_single_environments_write_into_the_rows_that_they_are_given(layout, active):
+    # CE3: a rollout's rows, of which no other is touched
+    counters = [CounterEnv(9, copy=i + 1, layout=layout) for i in range(2)]
+    stepper = SingleEnvStepper(counters, {"count": ArraySpec((), np.int64)})
+    specs = stepper.observation_signature.columns
+    columns = {name: np.full((5, *spec.shape), -1, spec.dtype) for name, spec in specs.items()}
+    stepper.reset(columns, rows=[3, 0])
+    stepper.step({"action": np.zeros(2, np.int64)}, columns, active and np.array(active), rows=[4, 1])
+    written = {3: (1, 0), 0: (2, 0), 1: (2, 1)} | ({4: (1, 1)} if active is None else {})
+    for row in range(5):
+        copy, step = written.get(row, (-1, -1))
+        seen = columns["observation"][row] if layout == "box" else columns["observation/copy"][row]
+        assert (seen[0], columns["count"][row]) == (copy, step)
+    stepper.close()

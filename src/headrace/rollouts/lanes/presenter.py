@@ -81,12 +81,7 @@ class Presenter:
         """Specs of the columns that lanes must hold."""
         return Signature(self._tree).columns
 
-    def input_dict(
-        self,
-        rows: LaneRows,
-        lanes: Lanes,
-        beside: Beside | None = None,
-    ) -> dict[str, Any]:
+    def input_dict(self, rows: LaneRows, lanes: Lanes, beside: Beside | None = None) -> dict[str, Any]:
         """Presents what the policy may see now in some lanes, `[B, ...]`.
 
         Args:
