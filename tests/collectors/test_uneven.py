@@ -364,6 +364,33 @@ def test_an_error_of_a_result_loses_no_environment():
     check_lanes([batch])
 
 
+class Elsewhere:
+    """A replay that is known by its interface alone, as that of a client."""
+
+    def __init__(self, replay):
+        self._replay = replay
+
+    def __getattr__(self, name):
+        return getattr(self._replay, name)
+
+
+def test_versions_in_a_replay_elsewhere():
+    """CF1, CV2: a writer of rows has one version for all lanes of a step: the oldest of them."""
+    lengths = [3, 50, 4]
+    pool = CounterEnvPool(lengths, batch_size=1, order=lambda ids, size: sorted(ids)[-size:])
+    policy, versions = Versioned(), []
+    signature = hr.collectors.signature(lambda: CounterEnvPool(lengths), policy)
+    replay = hr.Replay(signature, capacity=1000, tables=[hr.Table.uniform(1000)])
+    with hr.Collector(pool, policy, frames_per_batch=12, replay_buffer=Elsewhere(replay)) as collector:
+        for number in range(1, 9):
+            batch = collector.next()
+            check_versions(batch)
+            versions += np.where(batch["mask"], batch["policy_version"], number).min(0).tolist()
+            collector.update_policy_weights_({"version": np.array([number], float)})
+    sample = replay.sample("replay", 200, views={"version": hr.View("policy_version")})
+    assert set(sample["version"].tolist()) <= set(versions)
+
+
 def test_free_running_and_a_pause():
     """CF2, CF4 to CF6: nothing is written in a pause; every transition of each lane is an item once, in its order."""
     lengths = [3, 50, 4]

@@ -81,7 +81,9 @@ class WriterOutput:
         writer, names = self._writer, self._observed
         finals, idles, ended = (steps.lanes_of(rows) for rows in (steps.final, steps.idle, steps.ended))
         done = 0
-        for step, version in enumerate(steps.versions.tolist()):
+        # A writer of rows has one version for all lanes of a step: the oldest.
+        versions = steps.versions if steps.versions.ndim == 1 else steps.versions.min(1)
+        for step, version in enumerate(versions.tolist()):
             if not self.is_running:  # Else `room` has looked.
                 writer.wait_to_append()
             values = {name: column[step] for name, column in steps.columns.items()}
