@@ -1,9 +1,9 @@
 """The ordered stream of a writer's operations, from a client to the server.
 
 Operations are numbered, sent without waiting, and kept until the server confirms them. Steps are collected while
-earlier ones are in flight, so small steps travel in large messages when the connection is busy and at once when it is
-idle. The server reports for how many further steps it holds pages: an operation within that number needs no answer. Any
-other one is sent alone and waits for its answer, so an error is raised by the call that causes it.
+earlier ones are in flight and a moment longer, so small steps travel in large messages when the connection is busy and
+at once when it is idle. The server reports for how many further steps it holds pages: an operation within that number
+needs no answer. Any other one is sent alone and waits for its answer, so an error is raised by the call that causes it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _KEYS = 0
 # In flight at most; beyond it calls wait for the server.
 _MOST_FLYING_NBYTES = 1 << 23
 _MOST_FLYING = 512
+# Steps that come while others are in flight wait for so long after the server's answer, for more of them.
+_GATHERING_SECONDS = 5e-4
 
 
 class OperationStream(WriterLink):
@@ -67,6 +69,8 @@ class OperationStream(WriterLink):
         super().__init__(opening, timeout)
         self._buffer = StepBuffer(signature, opening.lanes)
         self._buffer_use = NO_USE
+        # Whether the collected steps are sent after a moment.
+        self._is_gathering = False
         self._version = 0
         self._log = OperationLog(opening.lanes)
         self._was_open = False
@@ -105,7 +109,7 @@ class OperationStream(WriterLink):
     def _opened(self, message: WriterOpened) -> None:
         """Sends everything again that the server needs."""
         self.history = self._log.history = message.history
-        self._is_open = True
+        self._is_open, self._is_gathering = True, False
         if not message.is_known:
             self._keys = range(0)  # Keys of another server may be in use here.
         link = self._link
@@ -114,6 +118,8 @@ class OperationStream(WriterLink):
                 link.send(operation, payload=payload)
             for request in self._requests.values():
                 link.send(request)
+            if not self._log.flying:
+                self._send_buffer()
         self._was_open = True
         self._leave_if_closing()
 
@@ -156,9 +162,17 @@ class OperationStream(WriterLink):
         if state.refused is not None:
             self.failure = self.failure or state.refused.error
         self._log.confirm(state)
-        if self._buffer.count and not self._log.flying:
-            self._send_buffer()
+        if self._buffer.count and not self._log.flying and self._link is not None and not self._is_gathering:
+            self._is_gathering = True
+            self._link.call_later(_GATHERING_SECONDS, self._end_gathering)
         self._leave_if_closing()
+
+    def _end_gathering(self) -> None:
+        with self._changed:
+            if self._is_gathering:
+                self._is_gathering = False
+                if self._end is None:
+                    self._send_buffer()
 
     def _take_refusal(self, sequence: int, error: Exception) -> None:
         if not sequence and self._was_open:
@@ -198,7 +212,7 @@ class OperationStream(WriterLink):
             self._buffer_use = Use(
                 before.steps + use.steps, before.finals + use.finals, before.items + use.items
             )
-            if self._buffer.is_full or not self._log.flying:
+            if self._buffer.is_full or not (self._log.flying or self._is_gathering):
                 self._send_buffer()
 
     def send_collected(self) -> None:
@@ -209,6 +223,7 @@ class OperationStream(WriterLink):
         count = self._buffer.count
         if not count:
             return
+        self._is_gathering = False
         use, self._buffer_use = self._buffer_use, NO_USE
         self._sequence += count
         operation = AppendSteps(

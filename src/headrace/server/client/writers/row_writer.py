@@ -19,6 +19,7 @@ from headrace.replay.intake.single_rows import append_transition
 from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
 from headrace.server.client.writers.given_for_call import GivenForCall
+from headrace.server.client.writers.item_bounds import ItemBounds
 from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.operation_log import Use
 from headrace.server.client.writers.operation_stream import OperationStream
@@ -105,10 +106,7 @@ class RemoteRowWriter:
         self._declared: frozenset[str] | None = None
         self._given = GivenForCall()
         self._is_recording = False
-        # Upper bounds of the items that a step, and the end of one lane, complete.
-        self._items_of_step = 2 * len(self._rules) * lanes
-        self._items_of_end = sum(rule.reach + 2 for rule in self._rules)
-        self._of_step = Use(steps=1, items=self._items_of_step)
+        self._bounds = ItemBounds(self._rules, lanes)
         self._stream = OperationStream(
             replay.signature,
             OpenWriter(
@@ -183,12 +181,13 @@ class RemoteRowWriter:
 
     def _append(self, step: Mapping[str, Any]) -> None:
         given = self._given.take()
+        use = Use(steps=1, items=self._bounds.of_step(self._lengths.open))
         self._begun = self._sent + 1
         try:
             if given is None:
-                self._stream.append(step, self.policy_version, self._of_step)
+                self._stream.append(step, self.policy_version, use)
             else:
-                self._stream.append_given(self._packed_step(step), self.policy_version, given, self._of_step)
+                self._stream.append_given(self._packed_step(step), self.policy_version, given, use)
         except Exception:  # The server refused it.
             self._begun = self._sent
             raise
@@ -247,7 +246,7 @@ class RemoteRowWriter:
 
     def _use_of_ends(self, steps: int, ends: int) -> Use:
         """Returns what final rows take: those of all lanes are a step, others stand beside the lanes."""
-        items = self._items_of_step * steps + self._items_of_end * ends
+        items = self._bounds.of_ends(ends) + (self._bounds.of_step(self._lengths.open) if steps else 0)
         is_step = ends == self.lanes
         return Use(steps=steps + is_step, finals=0 if is_step else ends, items=items)
 
@@ -283,7 +282,7 @@ class RemoteRowWriter:
             self._packed(values) if values else b"",
             self._use_of_ends(0, len(lanes))
             if values is not None
-            else Use(items=self._items_of_end * len(lanes)),
+            else Use(items=self._bounds.of_ends(len(lanes))),
             lanes=packed(lanes),
             columns=None if values is None else list(values),
             given=self._given.take(),
@@ -294,7 +293,7 @@ class RemoteRowWriter:
         """See `WriterLike.cut_open_lanes`."""
         self._check_open()
         is_open = np.flatnonzero(self._lengths.open)
-        use = Use(items=self._items_of_end * len(is_open))
+        use = Use(items=self._bounds.of_ends(len(is_open)))
         self._stream.put(CutLanes, use=use, end=None if end is None else end.name, given=self._given.take())
         self._lengths.end(is_open, 0)
 

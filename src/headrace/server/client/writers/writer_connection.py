@@ -109,6 +109,10 @@ class WriterConnection:
         with suppress(Disconnected):
             PEERS.send(self, *messages, parts=parts, most=_NO_LIMIT)
 
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """See `Connection.call_later`; a lost connection may forget the call."""
+        PEERS.call_at(time.monotonic() + seconds, call)
+
     # ---- in the thread that listens --------------------------------------------------------------------------------
 
     def take(self, frame: Frame) -> None:

@@ -21,6 +21,9 @@ class Connection(Protocol):
     def send(self, *messages: Message, payload: Payload = b"") -> None:
         """Sends messages, the last one with the payload, without waiting for the server."""
 
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Makes a call after so many seconds, in the thread that receives."""
+
     def forget(self, stream: WriterLink) -> None:
         """Forgets a writer, which sends nothing more."""
 

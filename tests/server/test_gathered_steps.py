@@ -1,0 +1,118 @@
+"""A client sends a lone step at once, and gathers those that come while the server is busy with others."""
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.server.client.writers.operation_log import Use
+from headrace.server.client.writers.operation_stream import OperationStream
+from headrace.server.messages.writing import AppendSteps, OpenWriter, WriterOpened, WriterState
+
+SIGNATURE = hr.Signature.like({"n": 0})
+
+
+class Connection:
+    """Keeps what is sent, and the calls that are due later."""
+
+    def __init__(self):
+        self.sent, self.later = [], []
+
+    def send(self, *messages, payload=b""):
+        self.sent += [message for message in messages if not isinstance(message, OpenWriter)]
+
+    def call_later(self, seconds, call):
+        assert 0 < seconds < 0.01
+        self.later.append(call)
+
+    def forget(self, stream):
+        pass
+
+    @property
+    def steps(self):
+        return [message.steps for message in self.sent if isinstance(message, AppendSteps)]
+
+
+class Writer:
+    def __init__(self):
+        opening = OpenWriter(writer=0, replay="r", lanes=1, rules=[], history=None, session=b"s" * 16)
+        self.stream = OperationStream(SIGNATURE, opening, 1.0)
+        self.connection = self.connect()
+
+    def connect(self):
+        self.connection = Connection()
+        self.stream.attach(self.connection)
+        self.stream.take(WriterOpened(writer=0, history=1, is_known=True))
+        self.confirm(self.stream.state.sequence)
+        return self.connection
+
+    def confirm(self, sequence):
+        self.stream.take(
+            WriterState(writer=0, sequence=sequence, pending=0, room=1000, finals=0, completes=False)
+        )
+
+    def append(self, count=1):
+        for n in range(count):
+            self.stream.append({"n": np.int64(n)}, 0, Use(steps=1))
+
+
+@pytest.fixture
+def writer():
+    return Writer()
+
+
+def test_steps_gather_behind_the_one_in_flight_and_a_moment_longer(writer):
+    writer.append()
+    assert writer.connection.steps == [1]
+    writer.append(3)
+    assert writer.connection.steps == [1]
+    writer.confirm(1)
+    writer.append(2)
+    assert writer.connection.steps == [1]
+    [call] = writer.connection.later
+    call()
+    assert writer.connection.steps == [1, 5]
+    call()
+    assert writer.connection.steps == [1, 5]
+
+
+def test_a_step_alone_never_waits(writer):
+    for number in range(1, 4):
+        writer.append()
+        assert writer.connection.steps == [1] * number
+        writer.confirm(number)
+    assert writer.connection.later == []
+
+
+def test_a_full_message_and_a_request_do_not_wait_for_the_moment(writer):
+    writer.append(2)
+    writer.confirm(1)
+    writer.append(256)
+    assert writer.connection.steps == [1, 256]
+    writer.confirm(257)
+    writer.stream.send_collected()
+    assert writer.connection.steps == [1, 256, 1]
+    for call in writer.connection.later:
+        call()
+    assert writer.connection.steps == [1, 256, 1]
+
+
+def test_gathered_steps_are_sent_over_the_next_connection(writer):
+    """The call may be lost with the connection."""
+    writer.append(3)
+    writer.confirm(1)
+    writer.stream.lose()
+    writer.append()
+    connection = writer.connect()
+    assert connection.steps[-1] == 3
+    assert sum(connection.steps) >= 3
+    writer.append()
+    assert connection.steps[-1] == 3
+
+
+def test_a_writer_that_has_ended_sends_nothing_more(writer):
+    writer.append(3)
+    writer.confirm(1)
+    writer.stream.give_up(hr.Closed("over"))
+    for call in writer.connection.later:
+        call()
+    assert writer.connection.steps == [1]
