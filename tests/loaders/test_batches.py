@@ -298,7 +298,8 @@ def test_no_framework_is_loaded():
 @pytest.mark.parametrize("to", ["torch", "jax"])
 def test_a_missing_framework_names_the_extra(scripted, monkeypatch, to):
     """LD8."""
-    for module in [name for name in sys.modules if name.startswith("headrace.loaders.")]:
+    places = ("headrace.loaders.", "headrace.replay.conversion.")
+    for module in [name for name in sys.modules if name.startswith(places)]:
         if to in module:
             monkeypatch.delitem(sys.modules, module)
     found = builtins.__import__
