@@ -27,7 +27,7 @@ from bench.uniform import samples
 
 ROOT = Path(__file__).parents[1]
 SMALL, FRAME, LARGE = 20, 28 << 10, 1 << 20
-IN_FLIGHT = 4
+IN_FLIGHT = 16
 
 
 def cases() -> list[Case]:
