@@ -3,7 +3,16 @@
 import importlib.util
 import os
 
-LIBRARIES = {"sb3": "stable_baselines3", "torchrl": "torchrl"}
+# Nets are small: threads of torch would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+LIBRARIES = {
+    "all": "tianshou",
+    "rllib": "tensorboardX",
+    "sb3": "stable_baselines3",
+    "tianshou": "tianshou",
+    "torchrl": "torchrl",
+}
 
 collect_ignore_glob = [
     f"test_{name}*.py"
