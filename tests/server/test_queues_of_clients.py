@@ -639,6 +639,34 @@ def test_shared_memory_confirms_without_messages(tmp_path):
             remote.wait(5)
 
 
+def test_a_stream_that_fails_holds_up_no_other(caplog):
+    """The thread in the background goes on with the other streams."""
+    calls = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def flush_soon(self):
+            calls.append(self.name)
+            if self.name == "broken":
+                raise RuntimeError("broken")
+            return False
+
+        def look_after(self):
+            return "fine" not in calls
+
+    flusher = Flusher()
+    for name in ("broken", "fine"):
+        stream = Stream(name)
+        flusher.watch(stream)
+        flusher.flush(stream)
+    until(lambda: "fine" in calls and not flusher.streams)
+    assert "broken" in calls
+    assert "samples are sent only by further calls" in caplog.text
+    until(lambda: flusher._thread is None)  # It ends when it has been idle for a second.
+
+
 def test_streams_share_one_thread(address, monkeypatch):
     """SV7: many clients of one process cost one thread, and samples that they send in turn share messages."""
     counts = counted_messages(monkeypatch)

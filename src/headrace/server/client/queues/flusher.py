@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from headrace.forking import ForkFollowers
@@ -16,6 +18,7 @@ _IDLE_SECONDS = 1.0
 # The thread uses at most a fifth of a processor: with many streams, a full message is cheaper than an early one.
 _REST_RATIO = 4
 _FOLLOWERS = ForkFollowers()
+_LOGGER = logging.getLogger(__name__)
 
 
 class Flushed(Protocol):
@@ -86,14 +89,14 @@ class Flusher:
     def _flush_all(self) -> None:
         with self._lock:
             streams, self._soon = self._soon, {}
-        left = [stream for stream in streams if stream.flush_soon()]
+        left = [stream for stream in streams if _goes_on(stream.flush_soon)]
         for stream in left:
             self.flush(stream)
 
     def _look_after_all(self) -> None:
         with self._lock:
             streams, self._in_flight = self._in_flight, {}
-        left = [stream for stream in streams if stream.look_after()]
+        left = [stream for stream in streams if _goes_on(stream.look_after)]
         with self._lock:
             self._in_flight.update(dict.fromkeys(left))
 
@@ -117,6 +120,15 @@ class Flusher:
     def after_fork_in_child(self) -> None:
         """Begins without streams: those belong to the parent."""
         self._begin()
+
+
+def _goes_on(call: Callable[[], bool]) -> bool:
+    """Returns the result of a call; an error must not end the thread, which other streams need."""
+    try:
+        return call()
+    except Exception:
+        _LOGGER.exception("samples are sent only by further calls of their queue")
+        return False
 
 
 FLUSHER = Flusher()

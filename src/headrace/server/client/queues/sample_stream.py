@@ -21,19 +21,16 @@ from typing import Any, Protocol
 from headrace import forking
 from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
-from headrace.kernels.shared_count import SharedCount
-from headrace.leases.frames import ProtocolError
 from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
+from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
 from headrace.server.client.queues.sample_ring import SampleRing
-from headrace.server.messages.answers import Answer, Failed, SamplesStored
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
 from headrace.server.messages.samples import SampleLayout
 from headrace.waits import Wait
 
 # Of the samples of one message, which are copied while the next ones are written.
 _MESSAGE_NBYTES, _SHARED_NBYTES = 1 << 20, 1 << 22
-_MOST_STORED = 1 << 62
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
 # A waiting thread looks this often whether Ctrl-C has come.
 _TURN_SECONDS = 0.5
@@ -59,60 +56,6 @@ class Linked(Protocol):
             Closed: the client is closed, or belongs to another process.
             Disconnected: the server is gone.
         """
-
-
-class _Sender:
-    """The stream at the server, over one connection; the thread that reads the connection notes answers.
-
-    Args:
-        link: the connection.
-        number: of the request that opened the sender, which answers name.
-        count: number of the last sample that is in the queue.
-        is_shared: whether the server writes the count itself.
-
-    Attributes:
-        link, number, count, is_shared: see above.
-        error: the queue's refusal.
-    """
-
-    __slots__ = ("count", "error", "is_shared", "link", "number")
-
-    def __init__(self, link: Link, number: int, count: SharedCount, *, is_shared: bool) -> None:
-        self.link, self.number, self.count, self.is_shared = link, number, count, is_shared
-        self.error: Exception | None = None
-
-    def take(self, answer: Answer) -> None:
-        """Notes an answer.
-
-        Raises:
-            ProtocolError: it is not one to samples.
-        """
-        if isinstance(answer, SamplesStored):
-            if not 0 <= answer.stored <= _MOST_STORED:
-                raise ProtocolError(f"expected the number of a sample, got {answer.stored}")
-            if not self.is_shared:
-                self.count.set(answer.stored)
-        elif isinstance(answer, Failed):
-            self.error = answer.failure.error
-        else:
-            raise ProtocolError(f"expected a confirmation of samples, got {type(answer).__name__}")
-
-
-class _NextConfirmation:
-    """A wait until more samples are confirmed, or refused, or the connection has ended."""
-
-    __slots__ = ("_sender", "_stored")
-
-    def __init__(self, sender: _Sender, stored: int) -> None:
-        self._sender, self._stored = sender, stored
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it is over."""
-        sender = self._sender
-        return (
-            sender.count.get() > self._stored or sender.error is not None or sender.link.failure is not None
-        )
 
 
 class SampleStream:
@@ -142,7 +85,7 @@ class SampleStream:
         # `put` only compares numbers: the last sample for which there is a place, and the one that fills a message.
         self._free_until = self._full_at = 0
         # Of the connection; None while there is none.
-        self._sender: _Sender | None = None
+        self._sender: OpenedSender | None = None
         # Forks of this process as `put` expects them; -1 before the sender is open.
         self._open_forks = -1
         self._lost_at = 0.0
@@ -262,11 +205,11 @@ class SampleStream:
             with self._unlocked():
                 self._look(wait)
                 if sender is not None:
-                    sender.link.is_answered(_NextConfirmation(sender, stored), time.monotonic() + left)
+                    sender.link.is_answered(NextConfirmation(sender, stored), time.monotonic() + left)
                 else:
                     self._opened.wait(left)
 
-    def _ask_to_confirm(self, sender: _Sender) -> None:
+    def _ask_to_confirm(self, sender: OpenedSender) -> None:
         """Asks for an answer, which ends the wait that follows, when a message of samples is stored."""
         last = min(self._stored + self._together, self._sent)
         if last > self._stored:
@@ -390,7 +333,7 @@ class SampleStream:
                 self._count.set(self._stored)
                 most_nbytes = min(_SHARED_NBYTES if self._is_shared else _MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
-                sender = _Sender(link, reply.number, self._count, is_shared=self._is_shared)
+                sender = OpenedSender(link, reply.number, self._count, is_shared=self._is_shared)
                 link.listen(reply.number, sender.take)
                 self._sender = sender
                 self._open_forks = self._forks
