@@ -1,5 +1,7 @@
 """Loaders over a client's replay, whose requests are on their way several at a time (loaders LD1, LS3 to LS5, LT1)."""
 
+import gc
+import pickle
 import time
 
 import numpy as np
@@ -10,6 +12,8 @@ from headrace.server.client.link import Link
 from headrace.server.messages.answers import Done
 from headrace.server.messages.requests import Sample
 from headrace.server.serving import samples
+from headrace.testing import in_forked_child
+from tests.server.certificates import client_context, server_context
 
 SECONDS = 20.0
 VIEWS = {"n": hr.View("n"), "next": hr.View("n", shift=1)}
@@ -204,6 +208,60 @@ def test_a_wrapper_is_asked_for_each_batch(served, monkeypatch):
     with wrapper._replay, hr.loaders.Loader(remote, "t", 2, prefetch=0) as loader:
         next(loader)
     assert wrapper.calls == 2
+
+
+# ---- workers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secret", ["token", "tls"])
+def test_a_forked_worker_reads_over_a_connection_of_its_own(secret):
+    """LP2: an item of a queue reaches one worker, once; with the token and certificates of the client."""
+    replay = filled(hr.Table.queue("t", 1000), 31)
+    token, settings, trust = (
+        ("secret", {}, {})
+        if secret == "token"
+        else (None, {"tls": server_context()}, {"tls": client_context()})
+    )
+    with (
+        replay,
+        hr.Server({"r": replay}, token=token, **settings) as server,
+        hr.Client(server.address, token=token, **trust) as client,
+    ):
+        loader = hr.loaders.Loader(client.replay("r"), "t", 1, prefetch=2)
+        numbers = [int(next(loader)["n"].item()) for _ in range(3)]
+
+        def work():
+            with loader:
+                return [int(next(loader)["n"].item()) for _ in range(5)]
+
+        numbers += in_forked_child(work) + in_forked_child(work)
+        numbers += [int(next(loader)["n"].item()) for _ in range(3)]
+        left = [int(sample["n"].item()) for sample in loader.state_dict()["batches"]]
+        loader.close()
+        assert len({*numbers, *left}) == len(numbers) + len(left)
+        assert server.statistics().connections_total == 3
+
+
+def test_a_replay_that_was_pickled_has_a_connection_that_ends_with_it(served):
+    remote = served(filled(uniform()))
+    copy = pickle.loads(pickle.dumps(remote))
+    assert copy._calls._client is not remote._calls._client
+    assert copy.signature == remote.signature
+    assert len(copy.sample("t", 4)["n"]) == 4
+    session = copy._calls._client
+    copy.close()
+    assert len(remote.sample("t", 4)["n"]) == 4
+    del copy
+    gc.collect()
+    with pytest.raises(hr.Closed, match="the client is closed"):
+        session.link()
+
+
+def test_a_replay_that_is_not_served_any_more_cannot_be_opened_again(served):
+    remote = served(filled(uniform()))
+    remote._name = "other"
+    with pytest.raises(KeyError, match="serves no 'other'; there are 'r'"):
+        remote.reopened()
 
 
 # ---- requests for several batches ------------------------------------------------------------------------------------

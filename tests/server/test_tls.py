@@ -182,5 +182,5 @@ def test_no_text_shows_the_token(replay):
     """AU4"""
     with hr.Server({"r": replay}, tls=server_context(), token="secret") as server:
         with hr.Client(server.address, tls=client_context(), token="secret") as client:
-            shown = [server, client, client._session._access, server.statistics(), client.replay("r")]
+            shown = [server, client, client._session.access, server.statistics(), client.replay("r")]
             assert "secret" not in " ".join(map(repr, shown))

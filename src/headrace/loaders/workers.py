@@ -42,6 +42,8 @@ def replay_of_this_process(replay: Any) -> Any:
     Raises:
         RuntimeError: the replay is in the parent.
     """
+    if "reopened" in vars(type(replay)):
+        return replay.reopened()  # Its certificates cannot be pickled.
     try:
         return cloudpickle.loads(cloudpickle.dumps(replay))
     except Exception as error:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from headrace.errors import Closed
 from headrace.leases.frames import Payload
+from headrace.server.client.connecting import ServerAccess
 from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
 from headrace.server.client.writers.writer_connection import WriterConnection
@@ -17,9 +18,11 @@ class Connected(Protocol):
 
     Attributes:
         peer: the server's address, for messages.
+        access: by which another connection is made.
     """
 
     peer: str
+    access: ServerAccess
 
     def link(self, timeout: float | None = None) -> Link:
         """Returns the connection; makes a new one if the last has ended.
@@ -74,6 +77,11 @@ class ReplayCalls:
     def peer(self) -> str:
         """The server's address."""
         return self._client.peer
+
+    @property
+    def access(self) -> ServerAccess:
+        """See `Connected.access`."""
+        return self._client.access
 
     def check_open(self) -> None:
         """Raises `Closed` if the replay was closed on this side."""

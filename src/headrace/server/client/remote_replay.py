@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +18,11 @@ from headrace.replay.item_keys import checked_keys
 from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.calls import Connected, ReplayCalls
+from headrace.server.client.connecting import ServerAccess
 from headrace.server.client.draws_ahead import DrawsAhead
 from headrace.server.client.remote_table import RemoteTable
 from headrace.server.client.sampling import RemoteSampling
+from headrace.server.client.session import Session
 from headrace.server.client.writers.row_writer import RemoteRowWriter, WrittenReplay
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import (
@@ -227,5 +230,32 @@ class RemoteReplay(DrawsBatches, Closing):
         for writer in tuple(self._writers):
             writer.end(Closed("the replay is closed"))
 
+    def __reduce__(self) -> tuple[Callable[..., RemoteReplay], tuple[Any, ...]]:
+        """A copy, such as that of a worker process, has a connection of its own."""
+        return reopened, (self._calls.access, self._name)
+
+    def reopened(self) -> RemoteReplay:
+        """Returns the same replay over a connection of its own, which ends with it; also in a forked child.
+
+        Raises:
+            Disconnected, AuthenticationError, DeadlineExceeded, KeyError: see `Client` and `Client.replay`.
+        """
+        return reopened(self._calls.access, self._name)
+
     def __repr__(self) -> str:
         return f"<Replay {self._name!r} of {self._signature!r} on {self._calls.peer}>"
+
+
+def reopened(access: ServerAccess, name: str) -> RemoteReplay:
+    """Returns a replay over a connection of its own; see `RemoteReplay.reopened`."""
+    session = Session(access)
+    try:
+        served = session.link().served
+        if name not in served:
+            raise KeyError(f"{session.peer} serves no {name!r}; there are {', '.join(map(repr, served))}")
+        replay = RemoteReplay(session, name, served[name])
+    except BaseException:
+        session.abandon()
+        raise
+    weakref.finalize(replay, session.abandon).atexit = False
+    return replay

@@ -30,13 +30,14 @@ class Session:
         access: to the server; its timeout is that of calls, too.
 
     Attributes:
+        access: see above.
         peer: the address, for messages.
         timeout: see above.
         can_share: whether the server can map memory of this process.
     """
 
     def __init__(self, access: ServerAccess) -> None:
-        self._access = access
+        self.access = access
         self.timeout = access.timeout
         self.peer = str(access.address)
         self.can_share = access.address.is_unix and has_sealed_memory()
@@ -58,7 +59,7 @@ class Session:
             self._check_open()
             if self._link.failure is not None:
                 self._link.close()
-                self._link = connect(replace(self._access, timeout=self._network_timeout(timeout)))
+                self._link = connect(replace(self.access, timeout=self._network_timeout(timeout)))
             return self._link
 
     def _network_timeout(self, timeout: float | None) -> float | None:
@@ -73,7 +74,7 @@ class Session:
             self._check_open()
             if self._writers is None or self._writers.has_ended:
                 self._writers = WriterConnection(
-                    lambda: connect_writers(self._access),
+                    lambda: connect_writers(self.access),
                     self.peer,
                     self.timeout,
                 )
