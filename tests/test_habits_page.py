@@ -48,6 +48,9 @@ def loop():
     program = "\n".join(line[4:] for line in first.splitlines() if line.startswith((">>> ", "... ")))
     names = {"np": np, "RandomPolicy": RandomPolicy}
     exec(program, names)
+    # One more step, which is not written yet.
+    step = names["envs"].step(names["actions"])
+    names |= dict(zip(("next_obs", "rewards", "terminated", "truncated", "infos"), step, strict=True))
     yield names
     names["writer"].reset()
     names["writer"].close()
