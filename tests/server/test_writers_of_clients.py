@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -161,3 +162,35 @@ def test_a_wait_for_items_has_its_timeout_once(timeout, left):
     stream = Stream()
     PendingItems(stream, clock).wait(0, timeout)
     assert stream.asked == left
+
+
+def test_at_the_bound_a_writer_waits_for_a_lost_server_by_its_own_timeout(monkeypatch):
+    """AK3: not by the client's, which is longer."""
+    fifo = hr.selectors.Fifo()
+    table = hr.Table(
+        "t",
+        sampler=fifo,
+        remover=fifo,
+        max_size=9,
+        rate_limiter=hr.rate_limiters.Queue(1),
+        max_times_sampled=1,
+    )
+    with hr.Replay(hr.Signature.like({"n": 0}), [table]) as replay, hr.Server({"r": replay}) as server:
+        client = hr.Client(server.address, timeout=60.0)
+        remote = client.replay("r")
+        writer = remote.writer(items=[hr.ItemRule("t", 1)], max_pending=3, timeout=0.1)
+        for n in range(4):
+            writer.append({"n": n})
+        connection = client._session.writers()
+
+        def refuse():
+            raise OSError("nobody listens")
+
+        monkeypatch.setattr(connection, "_connect", refuse)
+        connection.channel.shutdown()
+        began = time.monotonic()
+        with pytest.raises(hr.Disconnected) as caught:
+            writer.append({"n": 4})
+        assert 0.1 <= time.monotonic() - began < 10
+        assert caught.value.pending == 3
+        client._session.abandon()

@@ -322,16 +322,28 @@ class OperationStream(WriterLink):
             self._send_buffer()
             self._wait(lambda: made.is_known)
 
-    def report(self) -> None:
-        """Gets the state of now."""
-        self.put(Report, is_answered=True)
+    def report(self, timeout: float | None = None) -> None:
+        """Gets the state of now.
+
+        Args, Raises: see `drain`.
+        """
+        with self._changed:
+            self._send_buffer()
+            self._sequence += 1
+            sequence = self._sequence
+            self._send(Report(writer=self._opening.writer, sequence=sequence), b"", NO_USE)
+            self._wait(lambda: self.state.sequence >= sequence, self._network_seconds(timeout))
 
     def _drain(self, timeout: float | None = None) -> None:
         self._send_buffer()
-        seconds = -1.0 if timeout is None else max(timeout, 0.0) + NETWORK_SECONDS
-        if timeout is not None and self._timeout is not None:
-            seconds = min(seconds, self._timeout)
-        self._wait(lambda: not self._log.flying, seconds)
+        self._wait(lambda: not self._log.flying, self._network_seconds(timeout))
+
+    def _network_seconds(self, timeout: float | None) -> float | None:
+        """Returns the seconds in which the server must answer within a call of `timeout` seconds."""
+        if timeout is None:
+            return self._timeout
+        seconds = max(timeout, 0.0) + NETWORK_SECONDS
+        return seconds if self._timeout is None else min(seconds, self._timeout)
 
     def wait_until_applied(self, timeout: float | None) -> None:
         """Returns when no item is in flight or pending; any thread may call it.

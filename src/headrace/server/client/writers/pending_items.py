@@ -27,16 +27,25 @@ class PendingItems:
             stream.report()
         return stream.state.pending
 
-    def count_from(self, least: int) -> int:
+    def count_from(self, least: int, timeout: float | None = None) -> int:
         """Returns their number if it is at least `least`, else any smaller one; asks the server only if it may be."""
         stream = self._stream
         if stream.state.pending + stream.items_flying >= least:
-            stream.report()
+            stream.report(timeout)
         return stream.state.pending
 
-    def may_exceed(self, most: int) -> bool:
-        """Returns whether at least `most` are pending."""
-        return self.count_from(most) >= most
+    def may_exceed(self, most: int, timeout: float | None) -> bool:
+        """Returns whether at least `most` are pending.
+
+        Args:
+            most: number of items.
+            timeout: of the writer, in seconds; None: that of the client.
+
+        Raises:
+            DeadlineExceeded, Disconnected: the server did not tell in time.
+        """
+        # Rules: server AK3
+        return self.count_from(most, timeout) >= most
 
     def wait_unless_fewer(self, most: int, timeout: float | None) -> None:
         """Does the same as `wait`; asks nothing where the operations in flight cannot make that many."""

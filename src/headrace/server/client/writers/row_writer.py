@@ -151,14 +151,14 @@ class RemoteRowWriter:
         """See `WriterLike.append`."""
         self._check_open()
         checked = self._checked(step)
-        if self._items.may_exceed(self._max_pending):
+        if self._items.may_exceed(self._max_pending, self._timeout):
             self._wait_to_append()
         self._append(checked)
 
     def wait_to_append(self) -> None:
         """See `WriterLike.wait_to_append`."""
         self._check_open()
-        if self._items.may_exceed(self._max_pending):
+        if self._items.may_exceed(self._max_pending, self._timeout):
             self._wait_to_append()
 
     def _checked(self, step: Any) -> Values:
@@ -318,7 +318,7 @@ class RemoteRowWriter:
         self._check_table(table)
         check_priority(priority)
         length, lane = check_count("length", length, 1), self._checked_lane(lane)
-        if self._items.may_exceed(self._max_pending):
+        if self._items.may_exceed(self._max_pending, self._timeout):
             self._wait_for_room()
         if length > min(self._stream.history, int(self._lengths.last[lane])):
             raise ValueError(
