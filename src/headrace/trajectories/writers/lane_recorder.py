@@ -113,11 +113,13 @@ class LaneRecorder:
         self.states.start(lanes)
 
     @property
-    def kept_observation(self) -> Columns:
-        """The observation with which the next row begins; empty before the first."""
-        return {
-            name: value for name, value in self._row.kept.items() if name in self.columns.observation.specs
-        }
+    def has_begun(self) -> bool:
+        """Whether there was a first observation."""
+        return self.with_observation is not None
+
+    def kept_value(self, name: str) -> Any:
+        """Returns a column of the observation with which the next row begins; there must have been a first one."""
+        return self._row.values[name]
 
     def declare(self, names: tuple[str, ...]) -> None:
         """Settles which columns come with observations, also in final rows: those of the first call."""
