@@ -41,6 +41,15 @@ def has_styles(stream: TextIO) -> bool:
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
+def can_print(text: str) -> bool:
+    """Returns whether standard output has all characters of a text."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def lines(
     title: str, rows: Sequence[Sequence[Any]], header: Sequence[str] = (), width: int | None = None
 ) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.cli.inspect.columns import ColumnSummary
     from headrace.cli.inspect.contact_sheet import ContactSheet
 
 
@@ -29,14 +30,18 @@ class EpisodeRow:
 
 @dataclass(frozen=True)
 class Contents:
-    """The arrays of a step, and all episodes.
+    """The arrays of a step, all episodes, and what is suspicious in them.
 
     Attributes:
         columns: maps the name of each array to its dtype and its shape in one step.
+        summaries: maps the name of each array of numbers to its statistics.
+        suspicious: sentences about what may be wrong.
         rows: one entry per episode.
         sheet: images of the first episodes; None without images.
     """
 
     columns: dict[str, str]
+    summaries: dict[str, ColumnSummary]
+    suspicious: list[str]
     rows: list[EpisodeRow]
     sheet: ContactSheet | None

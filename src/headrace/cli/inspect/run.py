@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import operator
 import textwrap
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,19 @@ import click
 from headrace.cli import tables
 from headrace.cli.episode_source import Source, open_source
 from headrace.cli.episodes import spreads
-from headrace.cli.inspect.contact_sheet import ContactSheet
+from headrace.cli.inspect.columns import ColumnSummary
 from headrace.cli.inspect.contents import Contents, EpisodeRow
 from headrace.cli.inspect.picture import draw
+from headrace.cli.inspect.reading import ContentsReader
 from headrace.cli.inspect.training_folder import is_training, read_training
 from headrace.cli.progress import ProgressLine
 from headrace.cli.tally import Tally
 from headrace.datasets.exporting.json_values import encode
-from headrace.datasets.exporting.structure import Structure
 from headrace.errors import DatasetError
-from headrace.trajectories.episode import Episode
 
 # Episodes that are printed, at most; --json has all.
 _SHOWN = 20
+_COLUMN_HEADER = ("array", "of", "low", "mean", "high", "std", "histogram")
 # Metadata of Minari that repeats what is shown anyway.
 _SHOWN_ELSEWHERE = ("observation_space", "action_space", "total_episodes", "total_steps", "env_spec")
 
@@ -57,33 +56,15 @@ def run(name: str, *, as_json: bool, png: Path | None) -> None:
 
 def _read_source(name: str, *, as_json: bool, with_images: bool) -> tuple[Source, Contents]:
     with open_source(name) as source:
+        reader = ContentsReader(source, with_images=with_images)
         with ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
-            contents = _read(source.episodes, line, with_images=with_images)
+            for done, episode in enumerate(source.episodes, 1):
+                reader.add(episode)
+                line.show(done)
+        contents = reader.contents()
     if not contents.rows:
         raise DatasetError(f"{name}: no complete episode is in it ({source.left_out} left out)")
     return source, contents
-
-
-def _read(episodes: Iterable[Episode], line: ProgressLine, *, with_images: bool) -> Contents:
-    rows: list[EpisodeRow] = []
-    columns: dict[str, str] = {}
-    sheet: ContactSheet | None = None
-    for index, episode in enumerate(episodes):
-        if index == 0:
-            structure = Structure.of(episode)
-            columns = {path: str(column) for path, column in structure.columns.items()}
-            sheet = ContactSheet.of(structure) if with_images else None
-        rows.append(_row(index, episode))
-        if sheet is not None:
-            sheet.add(episode)
-        line.show(index + 1)
-    return Contents(columns, rows, sheet)
-
-
-def _row(index: int, episode: Episode) -> EpisodeRow:
-    return EpisodeRow(
-        index, episode.id, episode.seed, len(episode), episode.return_, episode.terminated, episode.truncated
-    )
 
 
 def _ended(rows: list[EpisodeRow]) -> list[EpisodeRow]:
@@ -113,6 +94,8 @@ def _result(source: Source, contents: Contents) -> dict[str, Any]:
         "action_space": _space(source.action_space),
         "tables": source.tables,
         "columns": contents.columns,
+        "statistics": {path: each.as_json() for path, each in contents.summaries.items()},
+        "suspicious": contents.suspicious,
         "metadata": {**source.metadata, **source.sizes},
         "contents": [{name.rstrip("_"): value for name, value in asdict(row).items()} for row in rows],
     }
@@ -126,7 +109,9 @@ def _show(source: Source, contents: Contents) -> None:
     rows = contents.rows
     tables.show(f"{source.name}: {source.kind}", _facts(source, rows))
     if contents.columns:
-        tables.show("one step", list(contents.columns.items()))
+        tables.show("one step", _column_rows(contents), _COLUMN_HEADER)
+    if contents.suspicious:
+        tables.show("suspicious", [("!", sentence) for sentence in contents.suspicious])
     tables.show_spreads(
         "episodes that ended" if _ended(rows) else "episodes, of which none ended", _spreads(rows)
     )
@@ -135,6 +120,22 @@ def _show(source: Source, contents: Contents) -> None:
     tables.show("episodes", shown, header=[name.rstrip("_") for name in names])
     if len(rows) > _SHOWN:
         click.echo(f"and {len(rows) - _SHOWN} more (--json has all)")
+
+
+def _column_rows(contents: Contents) -> list[tuple[Any, ...]]:
+    """Returns a row for each array; without numbers for text."""
+    ascii_only = not tables.can_print("\u2588")
+    return [
+        _column_row(path, shape, contents.summaries.get(path), ascii_only=ascii_only)
+        for path, shape in contents.columns.items()
+    ]
+
+
+def _column_row(path: str, shape: str, summary: ColumnSummary | None, *, ascii_only: bool) -> tuple[Any, ...]:
+    if summary is None:
+        return (path, shape, None, None, None, None, "")
+    bars = "" if summary.histogram is None else summary.histogram.bars(ascii_only=ascii_only)
+    return (path, shape, *map(summary.number, ("low", "mean", "high", "std")), bars)
 
 
 def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
