@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.envs import Autoreset, make_stepper, new_columns
-from headrace.envs.gymnasium_single import SingleEnvStepper
+from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
 from headrace.spec import ArraySpec
 from headrace.testing.envs import (
     CounterEnv,

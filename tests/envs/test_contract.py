@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headrace.envs import make_stepper
-from headrace.envs.envpool_async import AsyncEnvPoolStepper
+from headrace.envs.adapters.envpool_async import AsyncEnvPoolStepper
 from headrace.spec import ArraySpec
 from headrace.testing import EnvContract
 from headrace.testing.agents import CounterAgents

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import headrace as hr
 from headrace.envs import adapt, is_environment, make_stepper, new_columns
-from headrace.envs.dm_env_single import space_of
+from headrace.envs.adapters.dm_env_single import space_of
 from headrace.errors import SpecError
 from headrace.testing.dm_envs import DmCounterEnv
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.envs.gymnasium_single import SingleEnvStepper
+from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
 from headrace.envs.protocol import NO_ENVS
 from headrace.testing import CounterEnv, EnvContract
 from headrace.testing.envs import counter_env_fns

@@ -145,10 +145,10 @@ def _stepper(
         return _vector_stepper(envs[0], num_envs, info_columns)
     envs = [env.env if isinstance(env, AdaptedEnv) else env for env in envs]
     if is_parallel_environment(envs[0]):
-        from headrace.envs.pettingzoo_parallel import ParallelStepper
+        from headrace.envs.adapters.pettingzoo_parallel import ParallelStepper
 
         return ParallelStepper(envs, info_columns)
-    from headrace.envs.gymnasium_single import SingleEnvStepper
+    from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
 
     return SingleEnvStepper([_single(env) for env in envs], info_columns)
 
@@ -160,17 +160,17 @@ def _vector_stepper(
     if isinstance(env, AdaptedEnv):
         env, autoreset = env.env, env.autoreset
     if is_envpool(env):
-        from headrace.envs.envpool_vector import EnvPoolStepper, check_envpool
+        from headrace.envs.adapters.envpool_vector import EnvPoolStepper, check_envpool
 
         check_envpool(env)
         _check_own_number(env, num_envs)
         if env.is_async:
-            from headrace.envs.envpool_async import AsyncEnvPoolStepper
+            from headrace.envs.adapters.envpool_async import AsyncEnvPoolStepper
 
             return AsyncEnvPoolStepper(env, autoreset, info_columns)
         return EnvPoolStepper(env, autoreset, info_columns)
     _check_own_number(env, num_envs)
-    from headrace.envs.gymnasium_vector import VectorEnvStepper
+    from headrace.envs.adapters.gymnasium_vector import VectorEnvStepper
 
     return VectorEnvStepper(env, autoreset, info_columns)
 
@@ -185,7 +185,7 @@ def _check_own_number(env: Any, num_envs: int) -> None:
 def _single(env: Any) -> Any:
     """Returns an environment with the interface of a single gymnasium one."""
     if is_dm_environment(env):
-        from headrace.envs.dm_env_single import DmEnv
+        from headrace.envs.adapters.dm_env_single import DmEnv
 
         return DmEnv(env)
     return env

@@ -25,7 +25,7 @@ from headrace.rollouts.settings import Settings
 from headrace.views import View
 
 if TYPE_CHECKING:
-    from headrace.envs.gymnasium_single import SingleEnvStepper
+    from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
 
 Columns = Mapping[str, NDArray[Any]]
 

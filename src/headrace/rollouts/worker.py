@@ -188,7 +188,7 @@ class RolloutWorker(Closing):
 
     def _make_single(self, postprocessing: Postprocessing) -> SingleAgentLoop:
         # Here, so that batches can be used where gymnasium is not loaded.
-        from headrace.envs.gymnasium_single import SingleEnvStepper
+        from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
 
         stepper = SingleEnvStepper(self.envs)
         policy_id = next(iter(self.policy_map))

@@ -31,7 +31,7 @@ class EnvContract(ABC):
         info: an entry of `info` that the environments give at each reset and step, with its spec.
         seeds_of_two: the seeds that two lanes are to get of 5 and 6; (5, 5) where they share an environment.
 
-    >>> from headrace.envs.gymnasium_single import SingleEnvStepper
+    >>> from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
     >>> from headrace.testing.envs import CounterEnv, counter_env_fns
     >>> class TestMine(EnvContract):
     ...     def make(self, lengths, *, ending="terminated", info_columns=None):

@@ -119,7 +119,7 @@ def _as_single(env: Any) -> Any:
     if isinstance(env, AdaptedEnv):
         env = env.env
     if is_dm_environment(env):
-        from headrace.envs.dm_env_single import DmEnv
+        from headrace.envs.adapters.dm_env_single import DmEnv
 
         return DmEnv(env)
     return env

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.cli.doctor.report import Report
 from headrace.cli.doctor.watch import Watch
-from headrace.envs.old_gym import reset_values, step_values
+from headrace.envs.adapters.old_gym import reset_values, step_values
 from headrace.envs.random_actions import RandomActions
 from headrace.errors import SpecError
 

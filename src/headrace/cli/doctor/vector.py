@@ -13,7 +13,7 @@ from headrace.cli.doctor.single import Stopped
 from headrace.cli.doctor.watch import Watch
 from headrace.ends import Autoreset
 from headrace.envs import VectorStepper, make_stepper, new_columns
-from headrace.envs.old_gym import reset_values, step_values
+from headrace.envs.adapters.old_gym import reset_values, step_values
 from headrace.envs.protocol import AsyncStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.envs.recognition import AdaptedEnv

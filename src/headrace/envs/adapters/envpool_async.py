@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import Autoreset
+from headrace.envs.adapters.envpool_vector import warn_of_seeds
+from headrace.envs.adapters.vector_info import VectorInfo
 from headrace.envs.autoreset import mode_of
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
-from headrace.envs.envpool_vector import warn_of_seeds
 from headrace.envs.interruption import Uninterrupted
 from headrace.envs.protocol import Columns, Indices, Results
 from headrace.envs.states import EnvironmentStates
-from headrace.envs.vector_info import VectorInfo
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace.checks import shown
 from headrace.ends import Autoreset
+from headrace.envs.adapters.gymnasium_single import check_distinct, close_all
 from headrace.envs.agents import (
     Returned,
     ends_for_all,
@@ -21,7 +22,6 @@ from headrace.envs.agents import (
     step_agents,
 )
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
-from headrace.envs.gymnasium_single import check_distinct, close_all
 from headrace.envs.protocol import Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
 from headrace.errors import SpecError

@@ -13,7 +13,7 @@ import optree
 from numpy.typing import NDArray
 
 from headrace.ends import Autoreset
-from headrace.envs.gymnasium_vector import VectorEnvStepper
+from headrace.envs.adapters.gymnasium_vector import VectorEnvStepper
 from headrace.envs.protocol import Indices
 from headrace.spec import ArraySpec
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from headrace.checks import shown
 from headrace.ends import Autoreset
+from headrace.envs.adapters.old_gym import reset_values, step_values
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
-from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
 from headrace.errors import SpecError

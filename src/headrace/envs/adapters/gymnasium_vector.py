@@ -12,12 +12,12 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from headrace.checks import shown
 from headrace.ends import Autoreset
+from headrace.envs.adapters.old_gym import reset_values, step_values
+from headrace.envs.adapters.vector_info import VectorInfo
 from headrace.envs.autoreset import mode_of
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
-from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
-from headrace.envs.vector_info import VectorInfo
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec
 
