@@ -18,13 +18,27 @@ from headrace.cli.options import SERVER_SCHEMES, authorities_option
     help="Draw the returns to this file and, for images, a contact sheet.",
 )
 @click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a report with plots and images to this file, which needs no other file.",
+)
+@click.option(
     "--verify",
     is_flag=True,
     help="Compare all rows of a replay on disk with their checksums, and print only the result.",
 )
 @authorities_option
-def command(source: str, as_json: bool, png: Path | None, verify: bool, authorities: Path | None) -> None:
+def command(
+    source: str,
+    as_json: bool,
+    png: Path | None,
+    html: Path | None,
+    verify: bool,
+    authorities: Path | None,
+) -> None:
     """Show the contents of a dataset: its episodes, their returns and lengths, and the arrays of a step.
+
+    Of each array it shows the range and a histogram. It names suspicious things, such as NaN or rewards of one sign.
 
     PATH is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect or
     headrace train, or the folder of a replay on disk or of its checkpoints. ADDRESS is that of a server: then its
@@ -35,12 +49,13 @@ def command(source: str, as_json: bool, png: Path | None, verify: bool, authorit
       headrace inspect out/cartpole
       headrace inspect expert.parquet
       headrace inspect cartpole/expert-v0 --png expert.png
+      headrace inspect out/cartpole --html report.html
       headrace inspect runs/store --verify
       headrace inspect tcp://127.0.0.1:9000
     """  # noqa: D301 - click reads this backspace
     if source.startswith(SERVER_SCHEMES):
-        if png is not None or verify:
-            raise click.UsageError(f"--png and --verify: expected a path, got the address {source}")
+        if png is not None or html is not None or verify:
+            raise click.UsageError(f"--png, --html and --verify: expected a path, got the address {source}")
         from headrace.cli.inspect.server import show_server
 
         show_server(source, authorities, as_json=as_json)
@@ -50,10 +65,12 @@ def command(source: str, as_json: bool, png: Path | None, verify: bool, authorit
             f"--ca: expected the address of a server, such as tcp://127.0.0.1:9000, got {source}"
         )
     if verify:
+        if png is not None or html is not None:
+            raise click.UsageError("--verify prints only its result; give --png or --html without it")
         from headrace.cli.inspect.verify import verify_store
 
         verify_store(source, as_json=as_json)
         return
     from headrace.cli.inspect.run import run
 
-    run(source, as_json=as_json, png=png)
+    run(source, as_json=as_json, png=png, html=html)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import operator
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from headrace.cli.inspect.columns import ColumnSummary
 from headrace.cli.inspect.contents import Contents, EpisodeRow
 from headrace.cli.inspect.picture import draw
 from headrace.cli.inspect.reading import ContentsReader
+from headrace.cli.inspect.report import Report
 from headrace.cli.inspect.training_folder import is_training, read_training
 from headrace.cli.progress import ProgressLine
 from headrace.cli.tally import Tally
@@ -31,27 +34,43 @@ _COLUMN_HEADER = ("array", "of", "low", "mean", "high", "std", "histogram")
 _SHOWN_ELSEWHERE = ("observation_space", "action_space", "total_episodes", "total_steps", "env_spec")
 
 
-def run(name: str, *, as_json: bool, png: Path | None) -> None:
+def run(name: str, *, as_json: bool, png: Path | None, html: Path | None) -> None:
     """Reads the source once, and prints its contents.
 
     Raises:
         click.BadParameter: no source has this name.
-        click.ClickException: the picture could not be written.
+        click.ClickException: the picture or the report could not be written.
         DatasetError: the source cannot be read, or has no episode.
     """
     if is_training(Path(name)):
         source, contents = read_training(name)
     else:
-        source, contents = _read_source(name, as_json=as_json, with_images=png is not None)
+        source, contents = _read_source(
+            name, as_json=as_json, with_images=png is not None or html is not None
+        )
     if png is not None:
-        try:
+        with _naming(png):
             draw(png, name, contents.rows, contents.sheet)
-        except (OSError, ValueError) as error:
-            raise click.ClickException(f"{png}: {error}") from error
+    if html is not None:
+        with _naming(html):
+            _report(source, contents).write(html)
     if as_json:
         click.echo(json.dumps(encode(_result(source, contents), "result"), allow_nan=False))
     else:
         _show(source, contents)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+
+
+def _report(source: Source, contents: Contents) -> Report:
+    rows = contents.rows
+    return Report(f"{source.name}: {source.kind}", _facts(source, rows), _spreads(rows), contents)
 
 
 def _read_source(name: str, *, as_json: bool, with_images: bool) -> tuple[Source, Contents]:
