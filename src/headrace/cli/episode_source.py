@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.opening import holds_minari, open_dataset
 from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
+
+if TYPE_CHECKING:
+    from headrace.replay import Replay
 
 # Entries of a folder without episodes that the error names, at most.
 _NAMED = 5
@@ -32,6 +35,7 @@ class Source:
         observation_space, action_space: None if unknown.
         env_spec: the gymnasium EnvSpec of the environment; None if unknown.
         tables: maps the name of each table to the number of its items; None if it is not a replay.
+        replay: the replay of a checkpoint; None for other kinds.
         sizes: numbers of bytes of a store. They are not metadata of its episodes.
     """
 
@@ -43,6 +47,7 @@ class Source:
     action_space: Any = None
     env_spec: Any = None
     tables: Mapping[str, int] | None = None
+    replay: Replay | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -128,7 +133,9 @@ def _open_replay(folder: Path, name: str) -> Iterator[Source]:
         )
     with Replay.load(folder) as replay:
         tables = {table: len(replay.table(table)) for table in replay.table_names}
-        yield Source(name=name, kind="replay", episodes=episodes(replay), metadata={}, tables=tables)
+        yield Source(
+            name=name, kind="replay", episodes=episodes(replay), metadata={}, tables=tables, replay=replay
+        )
 
 
 def _sizes(folder: Path) -> dict[str, int]:

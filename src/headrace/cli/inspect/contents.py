@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.cli.inspect.columns import ColumnSummary
     from headrace.cli.inspect.contact_sheet import ContactSheet
+    from headrace.cli.inspect.item_tables import TableSummary
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Contents:
         columns: maps the name of each array to its dtype and its shape in one step.
         summaries: maps the name of each array of numbers to its statistics.
         suspicious: sentences about what may be wrong.
+        tables: maps the name of each table to its items; empty where they are not known.
         rows: one entry per episode.
         sheet: images of the first episodes; None without images.
     """
@@ -43,5 +46,6 @@ class Contents:
     columns: dict[str, str]
     summaries: dict[str, ColumnSummary]
     suspicious: list[str]
+    tables: Mapping[str, TableSummary]
     rows: list[EpisodeRow]
     sheet: ContactSheet | None

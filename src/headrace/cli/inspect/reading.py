@@ -15,6 +15,7 @@ from headrace.cli.inspect.columns import (
 from headrace.cli.inspect.contact_sheet import ContactSheet
 from headrace.cli.inspect.contents import Contents, EpisodeRow
 from headrace.cli.inspect.episode_checks import BoundsCheck, Copies
+from headrace.cli.inspect.item_tables import read_tables
 from headrace.datasets.exporting.structure import FREE_PARTS, Array, Structure, part_of
 from headrace.trajectories.episode import Episode
 
@@ -58,18 +59,21 @@ class ContentsReader:
     def contents(self) -> Contents:
         """Returns the contents of the episodes so far."""
         if self._columns is None:
-            return Contents({}, {}, [], [], None)
+            return Contents({}, {}, [], {}, [], None)
         columns = self._columns
         summaries = {path: each.summary() for path, each in columns.gatherers.items()}
+        replay = self._source.replay
+        tables = {} if replay is None else read_tables(replay)
         suspicious = [
             *column_suspicions(
                 {_STEP_NAMES.get(path, path): _judged(path, each) for path, each in summaries.items()}
             ),
             *(sentence for check in columns.bounds for sentence in check.suspicions(len(self._rows))),
             *self._copies.suspicions(len(self._rows)),
+            *(sentence for table in tables.values() for sentence in table.suspicions()),
         ]
         types = {path: str(column) for path, column in columns.structure.columns.items()}
-        return Contents(types, summaries, suspicious, self._rows, columns.sheet)
+        return Contents(types, summaries, suspicious, tables, self._rows, columns.sheet)
 
 
 class _Columns:

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from headrace.cli.inspect import svg
+from headrace.cli.inspect import item_tables, svg
 from headrace.cli.inspect.columns import ColumnSummary
 from headrace.cli.inspect.contact_sheet import ContactSheet
 from headrace.cli.inspect.contents import Contents, EpisodeRow
@@ -76,7 +76,7 @@ class Report:
     def page(self) -> str:
         """Returns the HTML."""
         parts = [_facts_section(self.facts), _suspicious(self.contents), _spreads_section(self.spreads)]
-        parts += [_returns(self.contents.rows), _columns(self.contents)]
+        parts += [_returns(self.contents.rows), _columns(self.contents), _items(self.contents)]
         parts += [_images(self.contents.sheet), _episodes(self.contents.rows)]
         title = escape(self.title)
         return (
@@ -183,16 +183,32 @@ def _column(path: str, shape: str, summary: ColumnSummary | None) -> tuple[str, 
     if summary is None:
         return (escape(path), escape(shape), *[""] * 7)
     numbers = (_text(summary.number(name)) for name in ("low", "mean", "high", "std"))
-    histogram = "" if summary.histogram is None else svg.bars(summary.histogram.counts)
     found = summary.statistics
     return (
         escape(path),
         escape(shape),
         *numbers,
-        histogram,
+        _bars(summary),
         str(found.rows_with_nan or ""),
         str(found.rows_with_infinity or ""),
     )
+
+
+def _bars(summary: ColumnSummary) -> str:
+    return "" if summary.histogram is None else svg.bars(summary.histogram.counts)
+
+
+def _items(contents: Contents) -> str:
+    if not contents.tables:
+        return ""
+    place = item_tables.HEADER.index("histogram")
+    rows = []
+    for table in contents.tables.values():
+        cells = [_text(cell) for cell in table.row("")]
+        cells[place] = _bars(table.priorities)
+        rows.append(cells)
+    numbers = [column for column in range(1, len(item_tables.HEADER)) if column != place]
+    return _section("items", _table(rows, item_tables.HEADER, numbers))
 
 
 def _images(sheet: ContactSheet | None) -> str:

@@ -16,6 +16,7 @@ import click
 from headrace.cli import tables
 from headrace.cli.episode_source import Source, open_source
 from headrace.cli.episodes import spreads
+from headrace.cli.inspect import item_tables
 from headrace.cli.inspect.columns import ColumnSummary
 from headrace.cli.inspect.contents import Contents, EpisodeRow
 from headrace.cli.inspect.picture import draw
@@ -112,6 +113,7 @@ def _result(source: Source, contents: Contents) -> dict[str, Any]:
         "observation_space": _space(source.observation_space),
         "action_space": _space(source.action_space),
         "tables": source.tables,
+        "items": {name: table.as_json() for name, table in contents.tables.items()},
         "columns": contents.columns,
         "statistics": {path: each.as_json() for path, each in contents.summaries.items()},
         "suspicious": contents.suspicious,
@@ -129,6 +131,12 @@ def _show(source: Source, contents: Contents) -> None:
     tables.show(f"{source.name}: {source.kind}", _facts(source, rows))
     if contents.columns:
         tables.show("one step", _column_rows(contents), _COLUMN_HEADER)
+    if contents.tables:
+        tables.show(
+            "items",
+            [table.row(_bars(table.priorities)) for table in contents.tables.values()],
+            item_tables.HEADER,
+        )
     if contents.suspicious:
         tables.show("suspicious", [("!", sentence) for sentence in contents.suspicious])
     tables.show_spreads(
@@ -143,18 +151,20 @@ def _show(source: Source, contents: Contents) -> None:
 
 def _column_rows(contents: Contents) -> list[tuple[Any, ...]]:
     """Returns a row for each array; without numbers for text."""
-    ascii_only = not tables.can_print("\u2588")
     return [
-        _column_row(path, shape, contents.summaries.get(path), ascii_only=ascii_only)
-        for path, shape in contents.columns.items()
+        _column_row(path, shape, contents.summaries.get(path)) for path, shape in contents.columns.items()
     ]
 
 
-def _column_row(path: str, shape: str, summary: ColumnSummary | None, *, ascii_only: bool) -> tuple[Any, ...]:
+def _column_row(path: str, shape: str, summary: ColumnSummary | None) -> tuple[Any, ...]:
     if summary is None:
         return (path, shape, None, None, None, None, "")
-    bars = "" if summary.histogram is None else summary.histogram.bars(ascii_only=ascii_only)
-    return (path, shape, *map(summary.number, ("low", "mean", "high", "std")), bars)
+    return (path, shape, *map(summary.number, ("low", "mean", "high", "std")), _bars(summary))
+
+
+def _bars(summary: ColumnSummary) -> str:
+    histogram = summary.histogram
+    return "" if histogram is None else histogram.bars(ascii_only=not tables.can_print("\u2588"))
 
 
 def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:

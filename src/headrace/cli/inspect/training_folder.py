@@ -34,5 +34,5 @@ def read_training(name: str) -> tuple[Source, Contents]:
     result = {key: value for key, value in about.get("result", {}).items() if key != "episodes"}
     metadata = {**result, "settings": about.get("settings", {})}
     return Source(name=name, kind="training", episodes=(), metadata=metadata), Contents(
-        {}, {}, [], rows, None
+        {}, {}, [], {}, rows, None
     )
