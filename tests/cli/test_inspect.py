@@ -230,14 +230,17 @@ def test_a_server_for_machines(server):
     assert found["queues"]["samples"]["samples_received"] == 0
     robot = found["replays"]["robot"]
     assert robot["columns"] == {"camera": "uint8[4, 4]", "r": "float64[]", "z": "complex128[]"}
-    assert robot["tables"]["empty"]["item"] is None
-    item = robot["tables"]["t\x1b[31m"]["item"]
-    assert (item["rows"], item["priority"], item["times_sampled"]) == (2, 3.0, 0)
-    assert item["columns"] == {
-        "camera": {"array": "uint8[2, 4, 4]", "min": 0, "mean": 0.5, "max": 1},
-        "r": {"array": "float64[2]", "min": -0.5, "mean": -0.25, "max": 0},
-        "z": {"array": "complex128[2]"},
-    }
+    empty = robot["tables"]["empty"]
+    assert (empty["sample"], empty["items"]) == (None, None)
+    table = robot["tables"]["t\x1b[31m"]
+    assert (table["items"]["rows"], table["items"]["oldest_age"], table["inserts"]) == (2, 0, 1)
+    sample = table["sample"]
+    assert (sample["items"], sample["rows"], sample["priorities"]["low"]) == (1, 2, 3.0)
+    columns = sample["columns"]
+    assert list(columns) == ["camera", "r"]
+    assert [columns["camera"][name] for name in ("shape", "low", "mean", "high")] == [[4, 4], 0, 0.5, 1]
+    assert [columns["r"][name] for name in ("rows", "low", "mean", "high")] == [2, -0.5, -0.25, 0]
+    assert sample["suspicious"] == []
 
 
 def test_a_server_as_a_person_sees_it(server):
@@ -248,11 +251,27 @@ def test_a_server_as_a_person_sees_it(server):
         "connections",
         "replay robot: 2 rows",
         "t\\x1b[31m",
-        "a random item of",
+        "items of robot",
+        "random items of t\\x1b[31m: 1, with 2 rows",
         "queue samples",
     ):
         assert word in done.output
-    assert "a random item of empty" not in done.output
+    assert "random items of empty" not in done.output
+
+
+def test_what_a_server_holds_is_judged():
+    step = {"observation": np.zeros(3), "reward": 1.0}
+    table = hr.Table.prioritized(999, 1.0, name="t")
+    with hr.Replay(hr.Signature.like(step), [table]) as replay, hr.Server({"robot": replay}) as server:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            for n in range(200):
+                writer.append({"observation": np.array([n, n % 7, np.nan]), "reward": 1.0 + n})
+        keys = next(replay.items("t", 200)).info.keys
+        replay.update_priorities("t", keys, [1e9] + [1.0] * 199)
+        output = inspect(server.address).output
+    for sentence in ("sample of t: reward: all positive", "sample of t: observation: NaN in"):
+        assert sentence in output
+    assert "table t: a few items have nearly all the weight" in output
 
 
 def test_wrong_use_with_addresses(server, tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ def command(
 
     PATH is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect or
     headrace train, or the folder of a replay on disk or of its checkpoints. ADDRESS is that of a server: then its
-    replays, tables and queues are shown, and a random item of each table, which does not count as a sample. A token is
+    replays, tables and queues are shown, and random items of each table, which do not count as samples. A token is
     read from the environment variable HEADRACE_TOKEN. Nothing is changed.
 
     \b

@@ -16,8 +16,7 @@ import click
 from headrace.cli import tables
 from headrace.cli.episode_source import Source, open_source
 from headrace.cli.episodes import spreads
-from headrace.cli.inspect import item_tables
-from headrace.cli.inspect.columns import ColumnSummary
+from headrace.cli.inspect import column_table, item_tables
 from headrace.cli.inspect.contents import Contents, EpisodeRow
 from headrace.cli.inspect.picture import draw
 from headrace.cli.inspect.reading import ContentsReader
@@ -30,7 +29,6 @@ from headrace.errors import DatasetError
 
 # Episodes that are printed, at most; --json has all.
 _SHOWN = 20
-_COLUMN_HEADER = ("array", "of", "low", "mean", "high", "std", "histogram")
 # Metadata of Minari that repeats what is shown anyway.
 _SHOWN_ELSEWHERE = ("observation_space", "action_space", "total_episodes", "total_steps", "env_spec")
 
@@ -130,11 +128,11 @@ def _show(source: Source, contents: Contents) -> None:
     rows = contents.rows
     tables.show(f"{source.name}: {source.kind}", _facts(source, rows))
     if contents.columns:
-        tables.show("one step", _column_rows(contents), _COLUMN_HEADER)
+        tables.show("one step", column_table.rows(contents.columns, contents.summaries), column_table.HEADER)
     if contents.tables:
         tables.show(
             "items",
-            [table.row(_bars(table.priorities)) for table in contents.tables.values()],
+            [table.row(column_table.bars(table.priorities)) for table in contents.tables.values()],
             item_tables.HEADER,
         )
     if contents.suspicious:
@@ -147,24 +145,6 @@ def _show(source: Source, contents: Contents) -> None:
     tables.show("episodes", shown, header=[name.rstrip("_") for name in names])
     if len(rows) > _SHOWN:
         click.echo(f"and {len(rows) - _SHOWN} more (--json has all)")
-
-
-def _column_rows(contents: Contents) -> list[tuple[Any, ...]]:
-    """Returns a row for each array; without numbers for text."""
-    return [
-        _column_row(path, shape, contents.summaries.get(path)) for path, shape in contents.columns.items()
-    ]
-
-
-def _column_row(path: str, shape: str, summary: ColumnSummary | None) -> tuple[Any, ...]:
-    if summary is None:
-        return (path, shape, None, None, None, None, "")
-    return (path, shape, *map(summary.number, ("low", "mean", "high", "std")), _bars(summary))
-
-
-def _bars(summary: ColumnSummary) -> str:
-    histogram = summary.histogram
-    return "" if histogram is None else histogram.bars(ascii_only=not tables.can_print("\u2588"))
 
 
 def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:

@@ -1,27 +1,25 @@
-"""Shows the replays and queues of a server, with a random item of each table: `headrace inspect ADDRESS`."""
+"""Shows the replays and queues of a server, with random items of each table: `headrace inspect ADDRESS`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from headrace.cli import tables
+from headrace.cli.inspect import column_table, item_tables
+from headrace.cli.inspect.item_sample import ItemSample, sample_items
+from headrace.cli.inspect.item_tables import TableSummary
 from headrace.cli.server_address import connect
-from headrace.errors import ItemNotFound
+from headrace.monitor.ages import MAX_ITEMS
 from headrace.monitor.record import to_json
 from headrace.server.client.client import Client
 from headrace.server.client.remote_replay import RemoteReplay
-from headrace.server.client.remote_table import RemoteTable
 from headrace.server.statistics import ConnectionCounts
-from headrace.statistics import ReplayStatistics
+from headrace.statistics import ReplayStatistics, StoreStatistics, TableStatistics
 
-# Rows of an item that are read; their numbers are summarized.
-_MOST_ROWS = 256
 _TABLE_HEADER = (
     "table",
     "items",
@@ -42,7 +40,6 @@ _TABLE_FIELDS = (
     "pending_inserts",
     "waiting_samples",
 )
-_ITEM_HEADER = ("column", "array", "min", "mean", "max")
 
 
 def show_server(address: str, authorities: Path | None, *, as_json: bool) -> None:
@@ -63,7 +60,8 @@ def show_server(address: str, authorities: Path | None, *, as_json: bool) -> Non
     queues = {name: asdict(each) for name, each in record.served.items() if name not in replays}
     server = {name: getattr(record, name) for name in ConnectionCounts.__dataclass_fields__}
     if as_json:
-        found = {"address": address, "server": server, "replays": replays, "queues": queues}
+        contents = {name: replay.as_json() for name, replay in replays.items()}
+        found = {"address": address, "server": server, "replays": contents, "queues": queues}
         click.echo(to_json(found).decode())
         return
     tables.show(f"{address}: server", [(name.replace("_", " "), value) for name, value in server.items()])
@@ -76,60 +74,89 @@ def show_server(address: str, authorities: Path | None, *, as_json: bool) -> Non
 # ---- asking --------------------------------------------------------------------------------------------------------
 
 
-def _replay(client: Client, name: str, record: ReplayStatistics) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Table:
+    """A table of a server.
+
+    Attributes:
+        record: its counters.
+        sample: some of its items; None if it has none.
+        summary: ages and weights of all its items; None if it has none, or too many to be read.
+    """
+
+    record: TableStatistics
+    sample: ItemSample | None
+    summary: TableSummary | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **asdict(self.record),
+            "sample": None if self.sample is None else self.sample.as_json(),
+            "items": None if self.summary is None else asdict(self.summary.distribution),
+        }
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """A replay of a server."""
+
+    columns: dict[str, str]
+    store: StoreStatistics
+    tables: dict[str, _Table]
+
+    def as_json(self) -> dict[str, Any]:
+        tables_json = {name: table.as_json() for name, table in self.tables.items()}
+        return {"columns": self.columns, "store": asdict(self.store), "tables": tables_json}
+
+
+def _replay(client: Client, name: str, record: ReplayStatistics) -> _Replay:
     replay = client.replay(name)
-    return {
-        "columns": {path: str(spec) for path, spec in replay.signature.columns.items()},
-        "store": asdict(record.store),
-        "tables": {
-            table: {**asdict(each), "item": _item(replay, replay.table(table))}
-            for table, each in record.tables.items()
-        },
+    columns = {path: str(spec) for path, spec in replay.signature.columns.items()}
+    found = {
+        table: _table(replay, table, each, record.store.row_bytes) for table, each in record.tables.items()
     }
+    return _Replay(columns, record.store, found)
 
 
-def _item(replay: RemoteReplay, table: RemoteTable) -> dict[str, Any] | None:
-    """Returns a random item, with a summary of each column; None if the table has none."""
-    try:
-        item = table.peek(max_rows=_MOST_ROWS)
-    except ItemNotFound:
-        return None
-    columns = replay.signature.flatten(item.data)
-    return {
-        "key": int(item.info.keys[0]),
-        "priority": float(item.info.priorities[0]),
-        "times_sampled": int(item.info.times_sampled[0]),
-        "rows": item.layout.length or 1,
-        "columns": {path: _summary(values[0]) for path, values in columns.items()},
-    }
-
-
-def _summary(values: NDArray[Any]) -> dict[str, Any]:
-    summary: dict[str, Any] = {"array": f"{values.dtype}{list(values.shape)}"}
-    if values.size and values.dtype.kind != "c":
-        numbers = values.astype(np.float64)
-        summary.update(min=float(numbers.min()), mean=float(numbers.mean()), max=float(numbers.max()))
-    return summary
+def _table(replay: RemoteReplay, name: str, record: TableStatistics, row_bytes: int) -> _Table:
+    sample = sample_items(replay, name, row_bytes)
+    if sample is None or record.size > MAX_ITEMS:
+        return _Table(record, sample, None)
+    distribution = replay.table(name).distribution()
+    summary = TableSummary(distribution, record.total_weight is not None, sample.priorities)
+    return _Table(record, sample, summary)
 
 
 # ---- showing -------------------------------------------------------------------------------------------------------
 
 
-def _show_replay(name: str, replay: dict[str, Any]) -> None:
-    store = replay["store"]
-    tables.show(
-        f"replay {name}: {store['rows']} rows, {store['bytes']} bytes", list(replay["columns"].items())
-    )
-    rows = [[table[field] for field in _TABLE_FIELDS] for table in replay["tables"].values()]
+def _show_replay(name: str, replay: _Replay) -> None:
+    store, found = replay.store, replay.tables
+    tables.show(f"replay {name}: {store.rows} rows, {store.bytes} bytes", list(replay.columns.items()))
+    rows = [[getattr(table.record, field) for field in _TABLE_FIELDS] for table in found.values()]
     tables.show(f"tables of {name}", rows, _TABLE_HEADER)
-    for table, record in replay["tables"].items():
-        if (item := record["item"]) is not None:
-            tables.show(
-                f"a random item of {table}: {item['rows']} rows, priority {tables.number(item['priority'])}, sampled "
-                f"{item['times_sampled']} times",
-                [
-                    (path, *(each.get(key) for key in _ITEM_HEADER[1:]))
-                    for path, each in item["columns"].items()
-                ],
-                _ITEM_HEADER,
-            )
+    if summaries := [table.summary for table in found.values() if table.summary is not None]:
+        cells = [each.row(column_table.bars(each.priorities)) for each in summaries]
+        tables.show(f"items of {name}, with priorities of a random sample", cells, item_tables.HEADER)
+    for table, each in found.items():
+        if each.sample is not None:
+            _show_sample(table, each.sample, replay.columns)
+    suspicious = [
+        *(sentence for each in summaries for sentence in each.suspicions()),
+        *(
+            f"sample of {table}: {sentence}"
+            for table, each in found.items()
+            if each.sample is not None
+            for sentence in each.sample.suspicions()
+        ),
+    ]
+    if suspicious:
+        tables.show(f"suspicious in {name}", [("!", sentence) for sentence in suspicious])
+
+
+def _show_sample(table: str, sample: ItemSample, columns: dict[str, str]) -> None:
+    tables.show(
+        f"random items of {table}: {sample.items}, with {sample.rows} rows",
+        column_table.rows(columns, sample.columns),
+        column_table.HEADER,
+    )
