@@ -48,6 +48,16 @@ def test_parts_are_counted_as_one(monkeypatch, rows_at_once):
     np.testing.assert_allclose((found.number("mean"), found.number("std")), (rows.mean(), rows.std()))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint64", "bool", "float16"])
+def test_all_dtypes_have_the_same_histogram(dtype):
+    rows = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, (30, 8, 8)).astype(dtype)
+    gatherer = ColumnGatherer(rows.dtype, (8, 8))
+    gatherer.add(rows)
+    found = gatherer.summary().histogram
+    bins = np.floor((rows.astype(float) - found.low) / found.width).astype(int)
+    assert found.counts.tolist() == np.bincount(bins.reshape(-1)).tolist()
+
+
 def test_memory_does_not_grow_with_the_rows(monkeypatch):
     monkeypatch.setattr(columns_module, "_VALUES_AT_ONCE", 100)
     gatherer = ColumnGatherer(np.dtype(float), ())

@@ -51,6 +51,13 @@ def test_extreme_values_are_counted():
         assert gathered([[value] for value in values]).counts.sum() == len(values)
 
 
+def test_values_may_count_several_times():
+    tally = HistogramTally(whole_numbers=True)
+    tally.add(np.array([2.0, 5.0]), np.array([3, 4]))
+    assert tally.histogram().counts.tolist() == [3, 0, 0, 4]
+    assert tally.histogram().counts.dtype == np.int64
+
+
 def test_a_histogram_uses_most_of_its_bins():
     found = gathered([np.random.default_rng(0).normal(size=1000)])
     assert MOST_BINS / 2 < len(found.counts) <= MOST_BINS
