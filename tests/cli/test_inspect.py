@@ -240,7 +240,7 @@ def test_a_server_for_machines(server):
     assert list(columns) == ["camera", "r"]
     assert [columns["camera"][name] for name in ("shape", "low", "mean", "high")] == [[4, 4], 0, 0.5, 1]
     assert [columns["r"][name] for name in ("rows", "low", "mean", "high")] == [2, -0.5, -0.25, 0]
-    assert sample["suspicious"] == []
+    assert table["suspicious"] == []
 
 
 def test_a_server_as_a_person_sees_it(server):
@@ -269,6 +269,8 @@ def test_what_a_server_holds_is_judged():
         keys = next(replay.items("t", 200)).info.keys
         replay.update_priorities("t", keys, [1e9] + [1.0] * 199)
         output = inspect(server.address).output
+        told = json.loads(inspect(server.address, "--json").output)["replays"]["robot"]["tables"]["t"]
+    assert len(told["suspicious"]) == 3
     for sentence in ("sample of t: reward: all positive", "sample of t: observation: NaN in"):
         assert sentence in output
     assert "table t: a few items have nearly all the weight" in output

@@ -53,7 +53,6 @@ class ItemSample:
             "rows": self.rows,
             "priorities": self.priorities.as_json(),
             "columns": {name: each.as_json() for name, each in self.columns.items()},
-            "suspicious": self.suspicions(),
         }
 
 

@@ -93,7 +93,14 @@ class _Table:
             **asdict(self.record),
             "sample": None if self.sample is None else self.sample.as_json(),
             "items": None if self.summary is None else asdict(self.summary.distribution),
+            "suspicious": self.suspicions(),
         }
+
+    def suspicions(self) -> list[str]:
+        """Returns sentences about its items that may be wrong."""
+        weights = [] if self.summary is None else self.summary.suspicions()
+        sampled = [] if self.sample is None else self.sample.suspicions()
+        return [*weights, *(f"sample of {self.record.name}: {sentence}" for sentence in sampled)]
 
 
 @dataclass(frozen=True)
@@ -141,15 +148,7 @@ def _show_replay(name: str, replay: _Replay) -> None:
     for table, each in found.items():
         if each.sample is not None:
             _show_sample(table, each.sample, replay.columns)
-    suspicious = [
-        *(sentence for each in summaries for sentence in each.suspicions()),
-        *(
-            f"sample of {table}: {sentence}"
-            for table, each in found.items()
-            if each.sample is not None
-            for sentence in each.sample.suspicions()
-        ),
-    ]
+    suspicious = [sentence for table in found.values() for sentence in table.suspicions()]
     if suspicious:
         tables.show(f"suspicious in {name}", [("!", sentence) for sentence in suspicious])
 
