@@ -15,6 +15,8 @@ import click
 from headrace.terminal import columns, is_terminal
 
 _GAP = "  "
+# Larger numbers are shown with an exponent.
+_LARGE = 1e12
 # Categories of Unicode: combining marks and invisible characters.
 _NO_WIDTH = ("Mn", "Me", "Cf")
 
@@ -76,13 +78,14 @@ def show_spreads(title: str, spreads: dict[str, dict[str, float | None]]) -> Non
 def number(value: object) -> str:
     """Formats a value for a reader; "-" stands for None.
 
-    >>> number(None), number(12.3456), number(1234567), number(0.00012)
-    ('-', '12.35', '1234567', '0.00012')
+    >>> number(None), number(12.3456), number(1234567), number(0.00012), number(-1e30)
+    ('-', '12.35', '1234567', '0.00012', '-1e+30')
     """
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.2f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2g}"
+        is_plain = 0.01 <= abs(value) < _LARGE or value == 0
+        return f"{value:.2f}" if is_plain else f"{value:.2g}"
     return str(value)
 
 

@@ -120,9 +120,13 @@ def test_numbers_that_cannot_be_known_are_null(tmp_path):
     assert (found["low"], found["high"], found["std"]) == (-largest, largest, None)
 
 
-def test_text_has_no_range(tmp_path):
-    path = save_npz([episode(3, extras={"note": np.array(["a", "b", "c"])})], tmp_path / "x.npz")
-    assert "extras/note" not in found_in(path)["statistics"]
+@pytest.mark.parametrize("value", [np.array(["a", "b", "c"]), np.array([1j, 2, 3]), np.zeros((3, 0))])
+def test_text_complex_numbers_and_empty_rows_have_no_range(tmp_path, value):
+    observations = {"x": np.concatenate([value, value[:1]])}
+    path = save_npz([episode(3, extras={"note": value}, observations=observations)], tmp_path / "x.npz")
+    found = found_in(path)
+    assert not {"extras/note", "observations/x"} & set(found["statistics"])
+    assert found["suspicious"] == []
     assert "extras/note" in inspect(path)
 
 

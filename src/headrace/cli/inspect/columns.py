@@ -128,9 +128,9 @@ class ColumnGatherer:
         self._ranges = low, high
 
 
-def is_counted(dtype: np.dtype[Any]) -> bool:
-    """Returns True for real numbers and booleans; text and complex numbers have no range."""
-    return dtype.kind in "biuf"
+def is_counted(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Returns True for rows of real numbers or booleans; text, complex numbers and empty rows have no range."""
+    return dtype.kind in "biuf" and 0 not in shape
 
 
 def column_suspicions(columns: Mapping[str, ColumnSummary]) -> list[str]:

@@ -99,7 +99,7 @@ class _Gatherer:
         self._columns = {
             path: ColumnGatherer(spec.dtype, spec.shape)
             for path, spec in replay.signature.columns.items()
-            if is_counted(spec.dtype)
+            if is_counted(spec.dtype, spec.shape)
         }
 
     def add(self, item: ReplaySample) -> None:

@@ -85,7 +85,7 @@ class _Columns:
         self.gatherers = {
             path: ColumnGatherer(column.dtype, column.shape)
             for path, column in structure.columns.items()
-            if is_counted(column.dtype)
+            if is_counted(column.dtype, column.shape)
         }
         spaces = {"observation_space": source.observation_space, "action_space": source.action_space}
         self.bounds = [
