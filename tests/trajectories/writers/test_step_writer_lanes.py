@@ -420,7 +420,7 @@ def items_of_run(rule, run: list[int]) -> list[list[int]]:
     rule_of(),
     st.sampled_from(MODES),
     st.integers(1, 4),
-    st.sampled_from([None, 32 * 2, 32 * 5]),
+    st.sampled_from([None, 32 * 4, 32 * 5]),
     st.booleans(),
     st.data(),
 )
