@@ -49,7 +49,16 @@ OPTIONAL = (
         "mujoco",
         "pettingzoo",
     ),
-    *("prometheus_client", "pyarrow", "ray", "stable_baselines3", "starlette", "tensordict", "torch", "uvicorn"),
+    *(
+        "prometheus_client",
+        "pyarrow",
+        "ray",
+        "stable_baselines3",
+        "starlette",
+        "tensordict",
+        "torch",
+        "uvicorn",
+    ),
 )
 # What macOS lacks as well.
 LINUX_OF_OS = """

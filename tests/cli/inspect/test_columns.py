@@ -1,6 +1,7 @@
 """Statistics of the arrays of a step, and the suspicious things that `headrace inspect` says."""
 
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -73,6 +74,16 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
         gatherer.add(np.arange(rows, dtype=float))
     assert gatherer.summary().statistics.rows == 1352
     assert max(sizes) < 200
+
+
+def test_rows_that_wait_do_not_hold_the_episode():
+    episode_memory = np.zeros(1000)
+    held = weakref.ref(episode_memory)
+    gatherer = ColumnGatherer(np.dtype(float), ())
+    gatherer.add(episode_memory[:3])
+    del episode_memory
+    assert held() is None
+    assert gatherer.summary().statistics.rows == 3
 
 
 def test_components_that_never_change_are_named():

@@ -80,10 +80,11 @@ class ColumnGatherer:
         self._rows_waiting = 0
 
     def add(self, rows: NDArray[Any]) -> None:
-        """Takes rows `[n, ...]`, which must not change until the summary is made."""
+        """Takes rows `[n, ...]`."""
         for begin in range(0, len(rows), self._rows_at_once):
             part = rows[begin : begin + self._rows_at_once]
-            self._waiting.append(part)
+            # Not the array itself: it may be a part of the memory of a whole episode.
+            self._waiting.append(part.copy())
             self._rows_waiting += len(part)
             # Many short episodes are counted at once: a count of a few rows takes as long as one of hundreds.
             if self._rows_waiting >= self._rows_at_once:

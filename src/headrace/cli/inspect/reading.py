@@ -38,7 +38,7 @@ class ContentsReader:
         self._copies = Copies()
 
     def add(self, episode: Episode) -> None:
-        """Counts an episode, whose arrays must not change."""
+        """Counts an episode."""
         if self._columns is None:
             self._columns = _Columns(Structure.of(episode), self._source, with_images=self._with_images)
         index = len(self._rows)
