@@ -26,6 +26,7 @@ def cases() -> list[Case]:
         contest_case("rollouts/random", _random, Goal(ratio=0.85)),
         contest_case("rollouts/2x64", _network, Goal(ratio=0.9)),
         contest_case("rollouts/4 frames", _frames, Goal(ratio=1 / 1.15)),
+        contest_case("rollouts/4 frames, same worker", _frames_of_one_worker, Goal(ratio=1 / 1.15)),
         contest_case("rollouts/10 agents", _agents, Goal(ratio=0.6)),
         contest_case("rollouts/7 views", _views, Goal(least=1e6)),
     ]
@@ -127,12 +128,38 @@ def _frames(plan: Plan) -> Iterator[Contest]:
                     env.reset()
             stacks = np.stack([step[0] for step in returned])
 
-    views = {"observation": hr.View("observation", shift="-3:0", fill="edge", used_for_training=False)}
-    with hr.RolloutWorker(
+    with _stacking_worker(policy, steps) as worker:
+        yield _contest(worker, bare, "a loop that gets ready stacks and keeps nothing", steps)
+
+
+@contextmanager
+def _frames_of_one_worker(plan: Plan) -> Iterator[Contest]:
+    steps = plan.size(50)
+    policy = policy_on_stacks()
+    options = {"num_envs": ENVIRONMENTS, "rollout_fragment_length": steps}
+    views = {"observation": hr.View("observation"), "next_observation": _LATER}
+    with (
+        _stacking_worker(policy, steps) as worker,
+        hr.RolloutWorker(lambda: Frames(4), policy, views=views, **options) as ready,
+    ):
+
+        def with_ready_stacks(count: int) -> None:
+            for _ in range(count):
+                ready.sample()
+
+        limit = "the same worker, with environments that show ready stacks"
+        yield _contest(worker, with_ready_stacks, limit, steps)
+
+
+_LATER = hr.View("observation", shift=1, used_for_training=False)
+
+
+def _stacking_worker(policy: Any, steps: int) -> hr.RolloutWorker:
+    stack = hr.View("observation", shift="-3:0", fill="edge", used_for_training=False)
+    return hr.RolloutWorker(
         lambda: Frames(1), policy, num_envs=ENVIRONMENTS, rollout_fragment_length=steps,
-        views={**views, "next_observation": hr.View("observation", shift=1, used_for_training=False)},
-    ) as worker:  # fmt: skip
-        yield _contest(worker, bare, "a loop that gets ready stacks", steps)
+        views={"observation": stack, "next_observation": _LATER},
+    )  # fmt: skip
 
 
 class _Parallel:
