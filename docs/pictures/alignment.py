@@ -29,7 +29,7 @@ WIDTH = 1.5
 
 
 class Call(NamedTuple):
-    """What one call of `step` was given and returned."""
+    """The action given to one call of `step`, and the values that it returned."""
 
     action: str
     observation: str

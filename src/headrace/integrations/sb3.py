@@ -219,7 +219,7 @@ class ReplayBuffer(SB3ReplayBuffer):
 
     @property
     def dones(self) -> _Dones:
-        """What SB3 writes to when `learn` begins anew with `optimize_memory_usage`: it ends the episodes."""
+        """The array that SB3 writes when `learn` begins anew with `optimize_memory_usage`: it ends the episodes."""
         return _Dones(self)
 
     # ---- sampling ----------------------------------------------------------------------------------------------------

@@ -105,5 +105,5 @@ class _Columns:
 
 
 def _judged(path: str, column: ColumnSummary) -> ColumnSummary:
-    # What a policy or an environment adds may well be constant: a version, a number of lives.
+    # Columns that a policy or an environment adds may well be constant: a version, a number of lives.
     return without_constancy(column) if part_of(path) in FREE_PARTS else column

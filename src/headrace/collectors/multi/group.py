@@ -320,7 +320,9 @@ class WorkerGroup:
         options = self._options
         if self._collection is None or options.replay_buffer is None or options.postproc is None:
             return
-        with suppress(DeadlineExceeded, WorkerDied):  # What is not complete then is dropped, and counted.
+        with suppress(
+            DeadlineExceeded, WorkerDied
+        ):  # Rollouts that are not complete then are dropped, and counted.
             self.pause(timeout)
 
     def _close(self) -> None:

@@ -64,7 +64,7 @@ class DrawsAhead:
                 batch = self._take_first()
             except DeadlineExceeded as error:
                 refusal = error
-                # Those of an earlier call may have been refused long ago.
+                # Items of an earlier call may have been refused long ago.
                 if is_fresh and not flying:
                     raise
             else:
@@ -100,7 +100,7 @@ class DrawsAhead:
                 return None
             batch = self._sampling.batch(link, reply, self._views)
         except (Closed, Disconnected):
-            self._flying.clear()  # Those behind it have ended, too.
+            self._flying.clear()  # The requests behind it have ended, too.
             raise
         self._is_small = reply.form is not None and len(reply.payload) <= _SMALL_NBYTES
         return batch

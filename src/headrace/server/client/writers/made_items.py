@@ -29,7 +29,7 @@ class MadeItems:
     """
 
     def __init__(self) -> None:
-        # Those that nobody has asked for yet.
+        # Keys that nobody has asked for yet.
         self._left: list[Made] = []
         self._takers: deque[_Taker] = deque()
 
