@@ -1,4 +1,4 @@
-"""What an earlier release left on disk is read by this one (docs/versions.md)."""
+"""This release reads the files of earlier releases (docs/versions.md)."""
 
 import json
 import tarfile

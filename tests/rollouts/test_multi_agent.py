@@ -509,3 +509,16 @@ def test_a_pettingzoo_environment_whose_agents_join_and_leave():
             assert (agent["terminated"] | agent["truncated"]).tolist() == [False] * (len(agent) - 1) + [True]
             joined += agent["env_t"][0] > 0
     assert joined > 5
+
+
+def test_an_environment_needs_no_close():
+    # M1
+    class Open:
+        def __init__(self):
+            inner = ScriptedEnv("a", Turn("a"), Turn("a"))
+            self.reset, self.step, self.possible_agents = inner.reset, inner.step, inner.possible_agents
+            self.observation_space, self.action_space = inner.observation_space, inner.action_space
+
+    assert not hasattr(Open(), "close")
+    with worker(Open, by_time, rollout_fragment_length=2) as made:
+        assert made.sample().env_steps() == 2

@@ -1,4 +1,4 @@
-"""What a client knows of the items that its steps make, beside a replay of this process (server AK6)."""
+"""A client's count of the items that its steps make, beside a replay of this process (server AK6)."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a release leaves on disk, kept in the repository, and the draws that it must give in each later release.
+"""The files of a release, kept in the repository, and the draws that it must give in each later release.
 
 `python tests/support/stored_formats.py` writes the files of this version of the code into tests/persist/stored_formats.
 """

@@ -58,12 +58,17 @@ def create_environments(env_creator: Callable[..., Any], num_envs: int) -> list[
     return envs
 
 
+def _nothing() -> None:
+    pass
+
+
 def close_environments(envs: list[Any]) -> None:
-    """Closes all environments, also when one of them raises; the first error is raised at the end."""
+    """Closes all environments that have `close`, also when one raises; the first error is raised at the end."""
     errors = []
     for env in envs:
         try:
-            env.close()
+            # An environment of several agents need not have it (views-rollouts M1).
+            getattr(env, "close", _nothing)()
         except Exception as error:
             errors.append(error)
     if errors:

@@ -156,7 +156,7 @@ def test_a_reset_of_the_users_own_ends_the_episode_as_cut(mode, lengths, resets)
                 strict=True,
             )
             assert list(got) == steps
-            # What was cut bootstraps.
+            # The value after a cut step counts.
             assert (rows["discount"] == np.where(rows["terminated"], 0, 0.99).astype(np.float32)).all()
     env.close()
 

@@ -40,7 +40,7 @@ from headrace.leases.messages import Message
 from headrace.replay.public import core_of
 
 _GROUPS = ForkFollowers()
-# Of the time of a shutdown: the share in which workers may complete their rollouts.
+# Share of the timeout of a shutdown in which workers may complete their rollouts.
 _SHARE_TO_FINISH = 0.5
 
 

@@ -29,7 +29,7 @@ from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSa
 from headrace.server.messages.samples import SampleLayout
 from headrace.waits import Wait
 
-# Of the samples of one message, which are copied while the next ones are written.
+# Limits of the bytes of samples in one message, which are copied while the next ones are written.
 _MESSAGE_NBYTES, _SHARED_NBYTES = 1 << 20, 1 << 22
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
 # A waiting thread looks this often whether Ctrl-C has come.
