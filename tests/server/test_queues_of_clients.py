@@ -426,6 +426,55 @@ def test_a_server_that_comes_back_gets_what_is_missing(tmp_path):
             assert queue.statistics().samples_received == 6
 
 
+def stop_and_notice(server, client, remote):
+    """Stops a server; returns when the client's queue has taken its goodbye, which ends waits under way only."""
+    link, stream = client._session.link(), remote._stream
+    server.stop()
+    until(lambda: link.look_for_end() or link.failure)
+    assert not stream.owes_samples
+    assert stream._sender is None
+
+
+def test_a_new_queue_behind_the_same_address_takes_what_the_old_one_did_not_confirm(address):
+    """AK3: the client goes on, and sends nothing again that the old queue confirmed."""
+    old, new = (hr.BatchQueue(0, 1, num_buffers=9) for _ in range(2))
+    server = hr.Server({"q": old}, **address).start()
+    again = {"address": server.address, **address}
+    with hr.Client(server.address, timeout=5) as client:
+        remote = client.queue("q")
+        for number in range(3):
+            remote.send(number)
+        remote.wait(5)
+        stop_and_notice(server, client, remote)
+        for number in range(3, 6):
+            remote.send(number)
+        with hr.Server({"q": new}, **again):
+            remote.wait(5)
+            remote.send(6)
+            remote.wait(5)
+            assert [new.sample(timeout=0)[0][0] for _ in range(4)] == [3, 4, 5, 6]
+            assert new.statistics().samples_received == 4
+    assert [old.sample(timeout=0)[0][0] for _ in range(3)] == [0, 1, 2]
+
+
+def test_another_queue_behind_the_same_address_gets_no_samples_of_the_old_one(address):
+    """CL8: of the same size, so that only the schema tells them apart."""
+    server = hr.Server({"q": hr.BatchQueue(np.int64(0), 1)}, **address).start()
+    again = {"address": server.address, **address}
+    client = hr.Client(server.address, timeout=5)
+    remote = client.queue("q")
+    remote.send(1)
+    remote.wait(5)
+    stop_and_notice(server, client, remote)
+    remote.send(2)
+    other = hr.BatchQueue(np.float64(0), 1)
+    with hr.Server({"q": other}, **again):
+        with pytest.raises(hr.SpecError, match="'q' on .* is another one"):
+            remote.wait(5)
+        assert other.statistics().samples_received == 0
+    client.close()
+
+
 def test_stopping_the_server_ends_waits(address):
     """AK7"""
     queue = hr.BatchQueue(0, 1, num_buffers=2)
@@ -553,6 +602,8 @@ def test_a_sample_that_is_sent_alone_arrives_at_once(address):
         [ConfirmSamples(queue="q", last=0)],
         [OpenSender(queue="q", session=bytes(16)), ConfirmSamples(queue="q", last=1)],
         [OpenSender(queue="q", session=b"x")],
+        [OpenSender(queue="q", session=bytes(16), stored=-1)],
+        [OpenSender(queue="q", session=bytes(16), stored=1 << 62)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=2, count=1)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=2)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=0, count=1)],

@@ -30,13 +30,22 @@ class SenderSessions:
         self._stored: OrderedDict[bytes, int] = OrderedDict()
         self._senders: dict[bytes, Sender] = {}
 
-    def begin(self, session: bytes, sender: Sender) -> int:
-        """Closes the earlier sender of a session, whose connection may not be known to have ended; see `stored`."""
+    def begin(self, session: bytes, sender: Sender, known: int) -> int:
+        """Closes the earlier sender of a session, whose connection may not be known to have ended.
+
+        Args:
+            session: its name.
+            sender: of its new connection.
+            known: number of the last sample that the client knows to be stored, here or in an earlier queue.
+
+        Returns:
+            The number of the last sample that is not to be stored again.
+        """
         earlier = self._senders.get(session)
         if earlier is not None:
             earlier.close()
         self._senders[session] = sender
-        return self.stored(session)
+        return max(self.stored(session), known)
 
     def end(self, session: bytes, sender: Sender) -> None:
         """Notes that a sender is closed."""

@@ -165,9 +165,12 @@ class OpenSender(OfQueue, kw_only=True):
 
     Attributes:
         session: the name of the session, 16 random bytes.
+        stored: number of the last sample that the client knows to be stored. A queue that does not know the session,
+            such as a new one behind the same address, goes on after it.
     """
 
     session: bytes
+    stored: int = 0
 
 
 class SendSamples(OfQueue, kw_only=True):

@@ -34,6 +34,7 @@ from headrace.system import is_sealed
 
 _SESSION_NBYTES = 16
 _MOST_WAITING = 1024
+_MOST_SAMPLES = 1 << 62
 
 
 class ClientQueues:
@@ -99,6 +100,8 @@ class ClientQueues:
     def _open(self, request: OpenSender, served: ServedQueue, descriptors: Sequence[int]) -> None:
         if len(request.session) != _SESSION_NBYTES:
             raise LeaseError(f"session: expected {_SESSION_NBYTES} bytes, got {len(request.session)}")
+        if not 0 <= request.stored < _MOST_SAMPLES:
+            raise LeaseError(f"stored: expected the number of a sample, got {request.stored}")
         self._check_nbytes("a sample", served.layout.nbytes)
         earlier = self._senders.pop(request.queue, None)
         if earlier is not None:
@@ -107,7 +110,9 @@ class ClientQueues:
         sender = _Sender(served, request.session, shared, self._sender.send)
         self._senders[request.queue] = sender
         self._sender.send(
-            SenderOpened(number=request.number, stored=sender.open(), most_nbytes=self._most_nbytes)
+            SenderOpened(
+                number=request.number, stored=sender.open(request.stored), most_nbytes=self._most_nbytes
+            )
         )
 
     def _check_nbytes(self, what: str, nbytes: int) -> None:
@@ -217,10 +222,10 @@ class _Sender:
         self._received = self._stored = 0
         self._is_closed = False
 
-    def open(self) -> int:
-        """Returns the number of the last sample that the queue has of earlier connections of this session."""
+    def open(self, known: int) -> int:
+        """Returns the number of the last sample that is not to be stored again; see `SenderSessions.begin`."""
         self._served.core.count_senders(1)
-        self._received = self._served.core.sessions.begin(self._session, self)
+        self._received = self._served.core.sessions.begin(self._session, self, known)
         if self._shared is not None:
             self._shared.stored.set(self._received)
         self._stored = self._received

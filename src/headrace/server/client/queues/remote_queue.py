@@ -20,7 +20,6 @@ from headrace.server.client.session import Session
 from headrace.server.messages.answers import QueueBatch
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import GetQueueStatistics, TakeBatch
-from headrace.server.messages.samples import SampleLayout
 from headrace.server.queue_core import BatchQueueInfo
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
@@ -70,7 +69,7 @@ class RemoteQueue:
         specs = self.signature.columns
         node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
         self._read = checked_reader(node, [LeafCheck(path, spec) for path, spec in specs.items()])
-        self._stream = SampleStream(session, name, SampleLayout(self.signature))
+        self._stream = SampleStream(session, name, self.signature)
         session.add_stream(self._stream)
         # Requests for batches whose callers gave up: a batch that still comes is for the next caller.
         self._abandoned: deque[_Taken] = deque()

@@ -25,8 +25,10 @@ from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
 from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
 from headrace.server.client.queues.sample_ring import SampleRing
+from headrace.server.client.served_again import check_same
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
 from headrace.server.messages.samples import SampleLayout
+from headrace.spec import Signature
 from headrace.waits import Wait
 
 # Limits of the bytes of samples in one message, which are copied while the next ones are written.
@@ -64,12 +66,14 @@ class SampleStream:
     Args:
         client: has the connection.
         queue: its name.
-        layout: of a sample.
+        signature: of a sample.
     """
 
-    def __init__(self, client: Linked, queue: str, layout: SampleLayout) -> None:
+    def __init__(self, client: Linked, queue: str, signature: Signature) -> None:
+        layout = SampleLayout(signature)
         self._client = client
         self._queue = queue
+        self._signature = signature
         self._session = os.urandom(16)
         self._ring = SampleRing(layout, is_shared=client.can_share)
         self._count = self._ring.count()
@@ -324,7 +328,8 @@ class SampleStream:
             link = self._client.link()
             if self._sender is not None and self._sender.link is link:
                 return
-            request = OpenSender(queue=self._queue, session=self._session)
+            check_same(link.served, self._queue, self._signature, self._client.peer)
+            request = OpenSender(queue=self._queue, session=self._session, stored=self._stored)
             reply = link.begin(request, descriptors=self._ring.descriptors)
             answer, _ = link.wait(reply, self._client.timeout)
             with self._lock:
