@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from headrace.checks import check_count, check_seconds, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
-from headrace.errors import ItemNotFound
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
 from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.item_keys import checked_keys
+from headrace.replay.items_by_key import all_keys, batches_of, remaining_items, wanted_keys
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
@@ -28,7 +28,6 @@ from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics
 from headrace.tables.description.rules import Rule
 from headrace.tables.description.table import Table
-from headrace.tables.live_table import LiveTable
 from headrace.views.view import View
 
 
@@ -193,12 +192,8 @@ class Replay(DrawsBatches, Closing):
         ...     replay.get("replay", [key])["x"], [batch["x"].tolist() for batch in replay.items("replay", 2)]
         (array([2]), [[0, 1], [2]])
         """
-        core = self._core
-        live = core.live_table(table)
-        wanted = checked_keys(keys)
-        if not len(wanted):
-            raise ValueError("keys: expected at least one, got none")
-        return core.sampling.get(live, wanted, views)
+        live = self._core.live_table(table)
+        return self._core.sampling.get(live, wanted_keys(keys), views)
 
     def items(
         self, table: str, batch_size: int = 1, *, views: Mapping[str, View] | None = None
@@ -221,10 +216,7 @@ class Replay(DrawsBatches, Closing):
         """
         core = self._core
         live, size = core.live_table(table), check_count("batch_size", batch_size, 1)
-        with core.lock:
-            core.check_open()
-            keys = live.ring.all_keys()
-        return self._batches(live, keys, size, views)
+        return batches_of(all_keys(core, live), size, lambda keys: remaining_items(core, live, keys, views))
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """Sets the priorities of items; of two entries for one key the last one counts. Applied when it returns.
@@ -293,23 +285,6 @@ class Replay(DrawsBatches, Closing):
         with core.lock:
             core.check_open()
             return live.can_sample(n)
-
-    def _batches(
-        self, live: LiveTable, keys: NDArray[np.uint64], size: int, views: Mapping[str, View] | None
-    ) -> Iterator[ReplaySample]:
-        """Gives batches of the items of some keys that remain."""
-        core, first = self._core, 0
-        while first < len(keys):
-            with core.lock:
-                core.check_open()
-                remaining = live.ring.keys_that_remain(keys[first : first + size])
-            try:
-                batch = core.sampling.get(live, remaining, views) if len(remaining) else None
-            except ItemNotFound:
-                continue  # Another thread removed one in between.
-            first += size
-            if batch is not None:
-                yield batch
 
     # ---- tables ------------------------------------------------------------------------------------------------------
 

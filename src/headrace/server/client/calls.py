@@ -38,6 +38,11 @@ class Connected(Protocol):
     def once(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """Returns the answer to a request, which is sent once."""
 
+    def exchanged(
+        self, request: Request, payload: Payload = b"", owner: object = None
+    ) -> tuple[Any, Payload]:
+        """Returns the answer to a request and its payload; see `repeated`."""
+
     def lasting(self, request: Request, owner: object = None) -> Any:
         """Returns the answer to a request that is sent once and may take long."""
 
@@ -103,6 +108,11 @@ class ReplayCalls:
         self._settle()
         return self._client.repeated(request, payload, self)
 
+    def exchanged(self, request: Request) -> tuple[Any, Payload]:
+        """See `Connected.exchanged`."""
+        self._settle()
+        return self._client.exchanged(request, owner=self)
+
     def link(self, timeout: float | None = None) -> Link:
         """See `Connected.link`."""
         self._settle(timeout)
@@ -117,9 +127,9 @@ class ReplayCalls:
         self.check_open()
         return self._client.writers()
 
-    def begin(self, link: Link, request: Request) -> Reply:
+    def begin(self, link: Link, request: Request, payload: Payload = b"") -> Reply:
         """Sends a request, whose wait ends when the replay is closed."""
-        reply = link.begin(request, owner=self)
+        reply = link.begin(request, payload, self)
         self._check_begun(link, [reply])
         return reply
 

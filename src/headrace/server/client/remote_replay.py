@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from headrace.checks import check_count
 from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.replay.intake.writer import Writer
 from headrace.replay.item_keys import checked_keys
+from headrace.replay.items_by_key import batches_of, wanted_keys
 from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.calls import Connected, ReplayCalls
@@ -31,7 +33,10 @@ from headrace.server.messages.requests import (
     CheckOpen,
     Delete,
     GetFinalColumns,
+    GetItems,
+    GetRemaining,
     GetStatistics,
+    ListKeys,
     Reset,
     SaveReplays,
     UpdatePriorities,
@@ -158,6 +163,40 @@ class RemoteReplay(DrawsBatches, Closing):
             raise KeyError(f"no table {table!r}; there are {', '.join(map(repr, self._table_names))}")
 
     # ---- items -----------------------------------------------------------------------------------------------------
+
+    def get(self, table: str, keys: ArrayLike, *, views: Mapping[str, View] | None = None) -> ReplaySample:
+        """Returns items by their keys, without sampling them; see `Replay.get`.
+
+        Raises:
+            TypeError: see `sample`.
+            ValueError: no keys, or more items than fit into a message of the server.
+            Disconnected: the server is gone.
+        """
+        self._check_table(table)
+        request = GetItems(replay=self._name, table=table)
+        batch = self._sampling.items(request, wanted_keys(keys), views)
+        assert batch is not None
+        return batch
+
+    def items(
+        self, table: str, batch_size: int = 1, *, views: Mapping[str, View] | None = None
+    ) -> Iterator[ReplaySample]:
+        """Iterates over the items of a table in the order of insertion, without sampling them; see `Replay.items`.
+
+        Each batch is a request of its own. The keys, 8 bytes an item, come with the first.
+
+        Raises:
+            TypeError, ValueError, Disconnected: see `get`.
+        """
+        self._check_table(table)
+        size = check_count("batch_size", batch_size, 1)
+        _, payload = self._calls.exchanged(ListKeys(replay=self._name, table=table))
+        keys = np.frombuffer(payload, "<u8").astype(np.uint64, copy=False)
+
+        def find(keys: NDArray[np.uint64]) -> ReplaySample | None:
+            return self._sampling.items(GetRemaining(replay=self._name, table=table), keys, views)
+
+        return batches_of(keys, size, find)
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """Sets the priorities of items; see `Replay.update_priorities`."""

@@ -6,6 +6,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace.checks import check_count, check_mapping, check_seconds
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batches import batch_of
@@ -13,7 +16,8 @@ from headrace.server.client.calls import ReplayCalls
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
-from headrace.server.messages.requests import Sample
+from headrace.server.messages.answers import Done
+from headrace.server.messages.requests import GetItems, Sample
 from headrace.server.messages.views import described_views
 from headrace.spec import Signature
 from headrace.store.layout import MAX_ROWS
@@ -84,16 +88,21 @@ class RemoteSampling:
             key: the views; None presents the signature's tree.
             link: to the server.
         """
-        if key is not None:
-            number = link.views.get(key)
-            if number is None:
-                columns = Columns.of_store(self._signature, frozenset())
-                request.described = described_views(key.views, columns)
-                if len(link.views) >= _MOST_VIEWS:
-                    link.views.clear()
-                number = link.views[key] = len(link.views)
-            request.views = number
+        self._describe(request, key, link)
         return self.calls.begin_samples(link, request)
+
+    def _describe(self, request: Sample | GetItems, key: ViewsKey | None, link: Link) -> None:
+        """Sets the views of a request, and their description if the server does not know them."""
+        if key is None:
+            return
+        number = link.views.get(key)
+        if number is None:
+            columns = Columns.of_store(self._signature, frozenset())
+            request.described = described_views(key.views, columns)
+            if len(link.views) >= _MOST_VIEWS:
+                link.views.clear()
+            number = link.views[key] = len(link.views)
+        request.views = number
 
     def sample(
         self, table: str, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
@@ -105,6 +114,17 @@ class RemoteSampling:
         [reply] = self.ask(request, key, link)
         link.wait(reply, None if request.timeout is None else max(request.timeout, 0.0) + NETWORK_SECONDS)
         return self.batch(link, reply, views)
+
+    def items(
+        self, request: GetItems, keys: NDArray[np.uint64], views: Mapping[str, View] | None
+    ) -> ReplaySample | None:
+        """Returns items by their keys; None if none of them has an item any more. See `Replay.get`."""
+        key = None if views is None else ViewsKey(views)
+        link = self.calls.link()
+        self._describe(request, key, link)
+        reply = self.calls.begin(link, request, keys.astype("<u8", copy=False).tobytes())
+        answer, _ = link.wait(reply, None)
+        return None if isinstance(answer, Done) else batch_of(reply, link.blocks, self._signature, views)
 
     def batch(self, link: Link, reply: Reply, views: Mapping[str, View] | None) -> ReplaySample:
         """Returns the batch of an answer that has come.

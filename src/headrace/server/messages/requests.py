@@ -146,6 +146,25 @@ class Peek(OfTable, kw_only=True):
     seed: int | None
 
 
+class ListKeys(OfTable, kw_only=True):
+    """Asks for `Count`, the number of items; behind it the keys in the order of insertion, uint64[n]."""
+
+
+class GetItems(OfTable, kw_only=True):
+    """Asks for `Sampled`: items by their keys, which are not counted as samples. The payload is the keys, uint64[n].
+
+    Attributes:
+        views, described: see `Sample`.
+    """
+
+    views: int | None = None
+    described: dict[str, ViewRecord] | None = None
+
+
+class GetRemaining(GetItems, kw_only=True):
+    """The same, without those keys that have no item any more. Asks for `Done` if none has."""
+
+
 class OfQueue(Request, kw_only=True):
     """A request to one queue.
 
@@ -260,6 +279,9 @@ AnyRequest: TypeAlias = (
     | Delete
     | Sample
     | Peek
+    | ListKeys
+    | GetItems
+    | GetRemaining
     | OpenSender
     | SendSamples
     | ConfirmSamples

@@ -115,6 +115,10 @@ class ClientRequests:
                 self._samples.sample(request, services.served.core(request.replay))
             case requests.Peek():
                 self._samples.peek(request, services.served.replay(request.replay))
+            case requests.ListKeys():
+                self._samples.list_keys(request, services.served.core(request.replay))
+            case requests.GetItems():
+                self._samples.get(request, services.served.core(request.replay), frame.payload)
             case requests.OfQueue():
                 self._queues.take(request, frame)
             case requests.OfWeights():

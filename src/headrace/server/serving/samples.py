@@ -11,20 +11,30 @@ import numpy as np
 
 from headrace.checks import check_count, check_seconds
 from headrace.errors import Closed
+from headrace.leases.frames import Payload
 from headrace.leases.selector import PeerSelector
+from headrace.replay.items_by_key import all_keys, remaining_items, wanted_keys
 from headrace.replay.local import LocalReplay
 from headrace.replay.public import Replay
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.sampling.sampler import Sampling
-from headrace.server.messages.answers import Done, Failed
+from headrace.server.messages.answers import Count, Done, Failed
 from headrace.server.messages.failures import failure_of
-from headrace.server.messages.requests import MOST_BATCHES, Peek, Sample
+from headrace.server.messages.requests import (
+    MOST_BATCHES,
+    GetItems,
+    GetRemaining,
+    ListKeys,
+    Peek,
+    Sample,
+)
 from headrace.server.messages.views import views_of
 from headrace.server.serving.batches.batch_answers import batch_answer
 from headrace.server.serving.batches.batch_forms import BatchForms, SmallAnswer
 from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.batches.batch_sizes import check_batch, item_nbytes
 from headrace.server.serving.deadlines import TableDeadlines
+from headrace.server.serving.replay_requests import KEYS
 from headrace.tables.live_table import LiveTable
 from headrace.tables.ticket import Ticket
 from headrace.views.view import View
@@ -174,7 +184,43 @@ class ClientSamples:
         answer = batch_answer(request.number, item, replay.signature, None, None)
         self._sender.send(answer.message, parts=answer.arrays.parts)
 
-    def _views_of(self, request: Sample) -> Mapping[str, View] | None:
+    def list_keys(self, request: ListKeys, replay: LocalReplay) -> None:
+        """Answers with the keys of a table.
+
+        Raises:
+            Exception: there is no such table, or its keys are too many, for the client.
+        """
+        live = replay.live_table(request.table)
+        keys = all_keys(replay, live).astype(KEYS, copy=False)
+        if keys.nbytes > self._most_nbytes:
+            raise ValueError(
+                f"items: the {len(keys)} keys of {request.table!r} have {keys.nbytes} bytes, more than the "
+                f"{self._most_nbytes} of a message; give the server a larger payload_nbytes in its limits"
+            )
+        parts = [keys.view(np.uint8).data] if len(keys) else []
+        self._sender.send(Count(number=request.number, value=len(keys)), parts=parts)
+
+    def get(self, request: GetItems, replay: LocalReplay, payload: Payload) -> None:
+        """Answers with items by their keys.
+
+        Raises:
+            Exception: some are not there, or are too large together, for the client.
+        """
+        views = self._views_of(request)
+        live = replay.live_table(request.table)
+        keys = wanted_keys(np.frombuffer(payload, KEYS))
+        check_batch(len(keys), item_nbytes(replay.signature, views), self._most_nbytes)
+        if isinstance(request, GetRemaining):
+            found = remaining_items(replay, live, keys, views)
+        else:
+            found = replay.sampling.get(live, keys, views)
+        if found is None:
+            self._sender.send(Done(number=request.number))
+            return
+        answer = batch_answer(request.number, found, replay.signature, views, None)
+        self._sender.send(answer.message, parts=answer.arrays.parts)
+
+    def _views_of(self, request: Sample | GetItems) -> Mapping[str, View] | None:
         if request.views is None:
             return None
         if request.described is not None:
