@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, overload
 
@@ -158,6 +158,14 @@ class ReplayLike(Protocol):
         device: Any = None,
     ) -> ReplaySample | TorchBatch | JaxBatch:
         """See `Replay.sample`."""
+
+    def get(self, table: str, keys: ArrayLike, *, views: Mapping[str, View] | None = None) -> ReplaySample:
+        """See `Replay.get`."""
+
+    def items(
+        self, table: str, batch_size: int = 1, *, views: Mapping[str, View] | None = None
+    ) -> Iterator[ReplaySample]:
+        """See `Replay.items`."""
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """See `Replay.update_priorities`."""

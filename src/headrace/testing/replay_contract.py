@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed, DeadlineExceeded, ItemNotFound
 from headrace.replay.interface import ReplayLike
 from headrace.spec import Signature
 from headrace.tables.description.rate_limiters import MinSize, SampleToInsertRatio
@@ -126,6 +126,25 @@ class ReplayContract(ABC):
                 found = replay.table("t").statistics()
                 counts = (found.size, found.inserts, found.samples, found.deletes, found.unique_samples)
                 assert counts == (0, 2, 6, 2, 2)
+
+    def test_items_are_looked_at_without_a_sample(self) -> None:
+        """`items` and `get` return items by their keys; nothing is counted or removed."""
+        with self.new(_table(max_times_sampled=1)) as replay:
+            put(replay, 9)
+            batches = list(replay.items("t", 4))
+            keys = np.concatenate([batch.info.keys for batch in batches])
+            found = dict(
+                zip(keys.tolist(), [n for batch in batches for n in batch["n"].tolist()], strict=True)
+            )
+            assert sorted(found.values()) == list(range(9))
+            assert replay.get("t", keys[[3, 0, 3]])["n"].tolist() == [
+                found[int(key)] for key in keys[[3, 0, 3]]
+            ]
+            assert replay.statistics().tables["t"].samples == 0
+            replay.delete("t", keys[:1])
+            with pytest.raises(ItemNotFound):
+                replay.get("t", keys[:2])
+            assert len(replay.get("t", keys[1:])["n"]) == 8
 
     def test_deletes_are_counted(self) -> None:
         """Also those of items that were gone."""
@@ -453,6 +472,8 @@ def _calls_of(replay: ReplayLike) -> list[Callable[[], Any]]:
         lambda: replay.sample("t", 1),
         lambda: replay.update_priorities("t", [1], [1.0]),
         lambda: replay.delete("t", [1]),
+        lambda: replay.get("t", [1]),
+        lambda: replay.items("t"),
         lambda: replay.reset("t"),
         lambda: replay.can_insert("t"),
         lambda: replay.can_sample("t"),

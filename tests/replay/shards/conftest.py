@@ -36,9 +36,16 @@ class Reached:
         def call(*args, **kwargs):
             self._check()
             result = found(*args, **kwargs)
+            if name == "items":
+                return self._items(result)
             return Reached(self._lost, result) if name in ("row_writer", "table") else result
 
         return call
+
+    def _items(self, items):
+        for item in items:
+            self._check()
+            yield item
 
     def _check(self):
         self._has_ended |= self._lost.is_lost

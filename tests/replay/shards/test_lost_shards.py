@@ -209,3 +209,49 @@ def test_closing_a_writer_tells_once_what_was_lost(make_shards):
     with pytest.raises(hr.Closed):
         writer.append({"n": [0, 1]})
     assert len(shards[0].replay.table("t")) == 2
+
+
+def test_items_and_keys_of_the_shards(make_shards):
+    """CY4, K1: items come shard by shard, and keys are those of the whole."""
+    whole, _ = make_shards([TABLE], 2)
+    fill(whole, 5)
+    batches = list(whole.items("t", 3))
+    assert [batch["n"].tolist() for batch in batches] == [[0, 2, 4], [6, 8], [1, 3, 5], [7, 9]]
+    assert all((batch.info.table_size == 10).all() for batch in batches)
+    keys = np.concatenate([batch.info.keys for batch in batches])
+    wanted = keys[[7, 0, 5, 7]]
+    batch = whole.get("t", wanted)
+    assert batch["n"].tolist() == [5, 0, 1, 5]
+    assert batch.info.keys.tolist() == wanted.tolist()
+    assert np.isnan(batch.info.probabilities).all()
+    whole.delete("t", keys[7:8])
+    with pytest.raises(
+        hr.ItemNotFound, match=r"shard 1, whose key k is key k \* 2 \+ 1 of the whole: keys: no items"
+    ):
+        whole.get("t", wanted)
+    with pytest.raises(ValueError, match="at least one"):
+        whole.get("t", [])
+    with pytest.raises(KeyError, match="no table 'u'"):
+        whole.items("u")
+
+
+def test_items_of_lengths_that_differ_between_shards(make_shards):
+    whole, _ = make_shards([TABLE], 2)
+    with whole.writer(lanes=2, history=3) as writer:
+        for n in range(3):
+            writer.append({"n": np.array([n, 10 + n])})
+        keys = [writer.create_item("t", 1, lane=0), writer.create_item("t", 3, lane=1)]
+    batch = whole.get("t", keys[::-1])
+    assert batch["n"].tolist() == [[10, 11, 12], [2, 0, 0]]
+    assert batch.mask.tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_items_of_a_lost_shard_are_left_out(make_shards):
+    whole, shards = make_shards([TABLE], 2)
+    fill(whole, 5)
+    items = whole.items("t", 2)
+    first = next(items)
+    shards[0].is_lost = True
+    assert [batch["n"].tolist() for batch in items] == [[1, 3], [5, 7], [9]]
+    with pytest.raises(Disconnected, match="shard 0, which has 2 of the keys, is down"):
+        whole.get("t", first.info.keys)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,10 @@ from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.interface import ReplayLike
 from headrace.replay.item_keys import checked_keys
+from headrace.replay.items_by_key import wanted_keys
 from headrace.replay.sampling.drawing import DrawsBatches
 from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.replay.shards.items import ShardedItems
 from headrace.replay.shards.keys import split_keys
 from headrace.replay.shards.merging import Merging, Request
 from headrace.replay.shards.row_writer import ShardedRowWriter
@@ -105,6 +107,7 @@ class ShardedReplay(DrawsBatches, Closing):
             self._together,
             self.check_open,
         )
+        self._items = ShardedItems(self._shards, self._use)
         self._next_lane = check_count("first_lane", first_lane, 0)
 
     def _checked(self, number: int, open_replay: Callable[[], ReplayLike]) -> Callable[[], ReplayLike]:
@@ -264,6 +267,29 @@ class ShardedReplay(DrawsBatches, Closing):
             raise KeyError(f"no table {table!r}; there are {', '.join(map(repr, self._table_names))}")
 
     # ---- items -----------------------------------------------------------------------------------------------------
+
+    def get(self, table: str, keys: ArrayLike, *, views: Mapping[str, View] | None = None) -> ReplaySample:
+        """Returns items by their keys, without sampling them; see `Replay.get`.
+
+        Raises:
+            ItemNotFound: some keys have no item.
+            Disconnected: the shard of some keys is down.
+        """
+        self.check_open()
+        self._check_table(table)
+        wanted = wanted_keys(keys)
+        return self._items.get(Request(table, len(wanted), views), wanted)
+
+    def items(
+        self, table: str, batch_size: int = 1, *, views: Mapping[str, View] | None = None
+    ) -> Iterator[ReplaySample]:
+        """Iterates over the items of a table without sampling them, shard by shard; see `Replay.items`.
+
+        Each shard's items come in the order of insertion. The items of a shard that is down are left out.
+        """
+        self.check_open()
+        self._check_table(table)
+        return self._items.batches(Request(table, check_count("batch_size", batch_size, 1), views))
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """Sets the priorities of items; see `Replay.update_priorities`. Items of a shard that is down are left out."""
