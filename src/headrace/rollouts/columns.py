@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec
 from headrace.views import View
-from headrace.views.promised import column_of, spec_of_space
 
 BOOKKEEPING = ("episode_id", "t", "env_t", "fragment_id", "env_id", "agent_index")
 POLICY_VERSION = "policy_version"
@@ -66,12 +65,3 @@ def agents_of(view: View) -> tuple[Any, ...]:
     if view.agent is None:
         return ()
     return tuple(view.agent) if isinstance(view.agent, list | tuple) else (view.agent,)
-
-
-def promised_by_others(views: Mapping[str, View]) -> dict[str, Any]:
-    """Returns the specs of columns of other agents, after the spaces of the views that show them."""
-    return {
-        column_of(name, view): spec_of_space(view.space)
-        for name, view in views.items()
-        if view.agent is not None and view.space is not None
-    }

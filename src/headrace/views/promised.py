@@ -51,13 +51,50 @@ def unknown_views(views: Mapping[str, View], known: Container[str]) -> dict[str,
     }
 
 
-def promised_specs(unknown: Mapping[str, View]) -> dict[str, Any]:
-    """Returns the specs of columns that are not known yet, after the spaces of the views that show them."""
-    return {
-        column_of(name, view): spec_of_space(view.space)
-        for name, view in unknown.items()
-        if view.space is not None and view.agent is None
-    }
+def promised_specs(views: Mapping[str, View]) -> dict[str, Any]:
+    """Returns the specs of the columns that views with a space show, a tree for each column.
+
+    >>> views = {"h": View("aux/h", ArraySpec((2,), "float32")), "c": View("aux/c", ArraySpec((), "int64"))}
+    >>> promised_specs(views)
+    {'aux': {'c': int64[], 'h': float32[2]}}
+    """
+    found: dict[str, Any] = {}
+    for name, view in views.items():
+        if view.space is not None:
+            found.setdefault(view.data_col or name, spec_of_space(view.space))
+    return nested(found)
+
+
+def nested(by_path: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns entries at paths as one tree; an entry inside another one is left out.
+
+    >>> nested({"info/parts/half": 1, "info/time": 2, "info/parts": 3})
+    {'info': {'parts': 3, 'time': 2}}
+    """
+    tree: dict[str, Any] = {}
+    for path in sorted(by_path):
+        if any(path.startswith(f"{other}/") for other in by_path):
+            continue
+        *outer, last = path.split("/")
+        inner = tree
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = by_path[path]
+    return tree
+
+
+def with_promised(tree: Mapping[str, Any], promised: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a tree with the promised entries that it does not have.
+
+    >>> with_promised({"info": {"time": 1}}, {"info": {"time": 2, "lives": 3}, "aux": 4})
+    {'info': {'time': 1, 'lives': 3}, 'aux': 4}
+    """
+    found = dict(tree)
+    for name, entry in promised.items():
+        known = found.setdefault(name, entry)
+        if known is not entry and isinstance(known, dict) and isinstance(entry, dict):
+            found[name] = with_promised(known, entry)
+    return found
 
 
 def check_promised(unknown: Mapping[str, View], known: Iterable[str]) -> None:

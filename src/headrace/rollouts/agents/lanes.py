@@ -16,7 +16,7 @@ from headrace.errors import SpecError
 from headrace.policies import Decision
 from headrace.rollouts.agents.game import ActingGroup, AgentStep, Game
 from headrace.rollouts.agents.waiting_steps import WaitingSteps
-from headrace.rollouts.columns import BOOKKEEPING, CLOCK, NUMBER, OUTCOME, agents_of, promised_by_others
+from headrace.rollouts.columns import BOOKKEEPING, CLOCK, NUMBER, OUTCOME, agents_of
 from headrace.rollouts.lanes.others import Others
 from headrace.rollouts.lanes.policy_lanes import PolicyLanes
 from headrace.rollouts.pieces import AgentRun
@@ -24,6 +24,7 @@ from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside
+from headrace.views.promised import promised_specs, with_promised
 
 MakeLanes = Callable[[str, EnvironmentColumns], PolicyLanes]
 
@@ -279,7 +280,8 @@ class AgentLanes:
     def _plan(self, lanes: PolicyLanes) -> None:
         """Plans the views of a policy, with the columns of the agents that they name."""
         views = lanes.given_views(self._views)
-        self._promised |= promised_by_others(views)
+        of_others = {name: view for name, view in views.items() if view.agent is not None}
+        self._promised = with_promised(promised_specs(of_others), self._promised)
         for others in self._policies.values():
             others.promise(self._promised)
         for agent_id in dict.fromkeys(agent_id for view in views.values() for agent_id in agents_of(view)):

@@ -12,7 +12,7 @@ from headrace.rollouts.columns import INFO
 from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.causality import acting_views
-from headrace.views.promised import column_of, spec_of_space
+from headrace.views.promised import column_of, nested, spec_of_space
 
 
 class InfoEntries:
@@ -65,7 +65,7 @@ class InfoEntries:
     @property
     def tree(self) -> dict[str, Any]:
         """Specs of the known entries, as the column `info`; empty if there are none."""
-        return self._nested(self._specs)
+        return nested(self._specs)
 
     def learn(self, info: Mapping[str, Any], where: str) -> bool:
         """Learns the specs that are not known yet, and returns whether there were any.
@@ -84,24 +84,11 @@ class InfoEntries:
         Raises:
             SpecError: an entry is missing, or of another shape.
         """
-        entries = self._nested({path: self._entry(path, info, where) for path in self._specs})
+        entries = nested({path: self._entry(path, info, where) for path in self._specs})
         try:
             return Signature(self.tree).flatten(entries)
         except SpecError as error:
             raise SpecError(f"{where}: {error}") from error
-
-    def _nested(self, by_path: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns entries as one tree; an entry inside another one that is shown as a whole is in that one."""
-        tree: dict[str, Any] = {}
-        for path in sorted(by_path):
-            if any(path.startswith(f"{other}/") for other in by_path):
-                continue
-            *outer, last = (INFO, *self.wanted[path])
-            inner = tree
-            for key in outer:
-                inner = inner.setdefault(key, {})
-            inner[last] = by_path[path]
-        return tree
 
     def _entry(self, path: str, info: Any, where: str) -> Any:
         for key in self.wanted[path]:

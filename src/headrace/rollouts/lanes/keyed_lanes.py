@@ -20,10 +20,10 @@ from headrace.rollouts.lanes.rows import Lanes
 from headrace.rollouts.lanes.sample_collector import SampleCollector
 from headrace.rollouts.pieces import Piece, PieceRows, SampleKey
 from headrace.spec import Signature
+from headrace.trees import at_path
 from headrace.views import View
 from headrace.views.arrays.rows import Segments
 from headrace.views.other_agents import Beside
-from headrace.views.promised import column_of
 
 METHODS = ("add_first", "add_step", "input_dict", "cut")
 
@@ -152,11 +152,16 @@ class KeyedLanes(PolicyLanes):
         for name, view in self.views.items():
             if view.agent is not None:
                 continue
-            spec = self._tree.get(column_of(name, view))
-            is_whole = view.data_col in (None, column_of(name, view))
-            is_known = is_whole and spec is not None and view.space is None
-            found[name] = view.replace(space=Signature(spec)) if is_known else view
+            spec = self._spec_at(view.data_col or name)
+            found[name] = view if spec is None else view.replace(space=Signature(spec))
         return found
+
+    def _spec_at(self, path: str) -> Any:
+        """Returns the tree of specs at a path; None: not known yet."""
+        try:
+            return at_path(self._tree, path)
+        except KeyError:
+            return None
 
     def _tree_at(self, name: str, row: int) -> Any:
         signature = Signature({name: self._tree[name]})

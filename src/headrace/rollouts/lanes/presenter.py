@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, POLICY_VERSION, agents_of
+from headrace.rollouts.columns import BOOKKEEPING, INFO, NUMBER, OUTCOME, POLICY_VERSION, agents_of
 from headrace.rollouts.lanes.rows import LaneRows, Lanes
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
@@ -19,7 +19,14 @@ from headrace.views.arrays.rows import ArrayPlan, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside
-from headrace.views.promised import check_promised, column_of, columns_shown, promised_specs, unknown_views
+from headrace.views.promised import (
+    check_promised,
+    column_of,
+    columns_shown,
+    promised_specs,
+    unknown_views,
+    with_promised,
+)
 
 _OBSERVATION_ALONE = {"observation": View()}
 
@@ -57,12 +64,14 @@ class Presenter:
     ) -> None:
         acting = acting_views(views)
         unknown = unknown_views(views, (*tree, *BOOKKEEPING)) if may_grow else {}
+        unknown |= _unknown_infos(views, tree)
         unknown |= _unknown_of_others(views, columns_of or {})
         seen_unknown = {name: view for name, view in unknown.items() if name in acting}
         self._columns_of = columns_of
         self.look_back = look_back(views.values())
         self.asked = tuple(name for name in (*BOOKKEEPING, POLICY_VERSION) if name in columns_shown(views))
-        self._tree = {**tree, **dict.fromkeys(self.asked, NUMBER), **promised_specs(seen_unknown)}
+        own_unknown = {name: view for name, view in seen_unknown.items() if view.agent is None}
+        self._tree = with_promised({**tree, **dict.fromkeys(self.asked, NUMBER)}, promised_specs(own_unknown))
         self._plan({name: view for name, view in views.items() if name not in unknown})
         check_promised(seen_unknown, self._tree)
         self.acts_on_others = any(view.agent is not None for view in acting.values())
@@ -143,4 +152,18 @@ def _unknown_of_others(views: Mapping[str, View], columns_of: Mapping[Any, Colum
             agent in columns_of and column_of(name, view) not in columns_of[agent].signature.tree
             for agent in agents_of(view)
         )
+    }
+
+
+def _unknown_infos(views: Mapping[str, View], tree: Mapping[str, Any]) -> dict[str, View]:
+    """Returns the views of entries of `info` that are not known yet, unlike other entries of it."""
+    if not isinstance(tree.get(INFO), dict):
+        return {}
+    known = Signature({INFO: tree[INFO]}).columns
+    return {
+        name: view
+        for name, view in views.items()
+        if view.agent is None
+        and column_of(name, view) == INFO
+        and not any(f"{column}/".startswith(f"{view.data_col or name}/") for column in known)
     }

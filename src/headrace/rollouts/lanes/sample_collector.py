@@ -18,7 +18,7 @@ from headrace.rollouts.pieces import SampleKey
 from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.arrays.rows import Segments
-from headrace.views.promised import spec_of_space
+from headrace.views.promised import promised_specs, with_promised
 
 _FIRST_LANES = 8
 
@@ -69,11 +69,7 @@ class SampleCollector:
     def __init__(self, views: Mapping[str, View], *, max_seq_len: int | None = None) -> None:
         self.views = views
         self.max_seq_len = max_seq_len
-        self._tree: dict[str, Any] = {
-            name: spec_of_space(view.space)
-            for name, view in views.items()
-            if view.space is not None and view.data_col in (None, name)
-        } | {**OUTCOME, "env_t": NUMBER}
+        self._tree = with_promised({**OUTCOME, "env_t": NUMBER}, promised_specs(views))
         self._learned: set[str] = set()
         # Columns that are shown under their own names, because no view has that name.
         self._added: list[str] = []
@@ -193,8 +189,8 @@ class SampleCollector:
         if new:
             self._learned.update(new)
             self._added += [name for name in new if name not in (*self.views, "observation", INFO)]
-            unknown = {name: value for name, value in new.items() if name not in self._tree}
-            self._tree |= Signature.like(unknown).tree if unknown else {}
+            for name, value in new.items():
+                self._tree[name] = _learned_spec(self._tree.get(name), name, value)
             self._presenter = None
             self._rows.match(Signature(self._tree).columns)
 
@@ -207,8 +203,26 @@ class SampleCollector:
         """Returns the plan of the present views; a column of a policy is shown under its own name."""
         extras = {name: View() for name in self._added}
         views = {**extras, **self.views}
-        if self._presenter is None or views != self._planned:
+        if views != self._planned:
+            self._tree = with_promised(self._tree, promised_specs(views))
+            # The new views may show other entries of it.
+            self._learned.discard(INFO)
+            self._presenter = None
+        if self._presenter is None:
             self._presenter = Presenter(views, self._tree, may_grow=True, shown=views.keys())
             self._planned = views
             self._rows.match(self._presenter.columns)
         return self._presenter
+
+
+def _learned_spec(promised: Any, name: str, value: Any) -> Any:
+    """Returns the tree of specs of a column after its first value; None is promised: it is that of the value.
+
+    Views promise entries of the column. Their specs hold, and the value has the names of all entries.
+    """
+    if promised is not None and not isinstance(promised, dict):
+        return promised
+    spec = Signature.like({name: value}).tree[name]
+    if promised is None or not isinstance(spec, dict):
+        return spec
+    return {key: _learned_spec(promised.get(key), key, value[key]) for key in spec}

@@ -1,0 +1,104 @@
+"""A collector derived from `hr.SampleCollector` presents the same views as the default one (C3, R9, V14, V15)."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from counting_rollouts import worker
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+
+# The paths of an `info`, and the space of each.
+ENTRIES: dict[str, spaces.Space[Any]] = {
+    "info/lives": spaces.Box(0, 99, (), np.int64),
+    "info/wind": spaces.Box(0, 99, (2,), np.float32),
+    "info/parts/half": spaces.Box(0, 99, (), np.float64),
+    "info/parts/whole": spaces.Box(0, 99, (3,), np.uint8),
+    "info/parts": spaces.Dict(
+        half=spaces.Box(0, 99, (), np.float64), whole=spaces.Box(0, 99, (3,), np.uint8)
+    ),
+}
+
+
+class Stepwise(hr.SampleCollector):
+    """Changes nothing; takes each step by itself."""
+
+    def add_step(self, key, values, *, env_t):
+        super().add_step(key, values, env_t=env_t)
+
+
+class Informing(gymnasium.Env[Any, Any]):
+    """Counts its steps in its observation and in a tree of informations; an episode has three steps."""
+
+    observation_space = spaces.Dict(time=spaces.Box(0, 99, (), np.int64))
+    action_space = spaces.Discrete(99)
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return {"time": np.int64(0)}, {}
+
+    def step(self, action):
+        self.time += 1
+        parts = {"half": self.time / 2, "whole": np.full(3, self.time, np.uint8)}
+        wind = np.full(2, 10 + self.time, np.float32)
+        info = {"lives": self.time, "wind": wind, "parts": parts, "name": "not an array"}
+        return {"time": np.int64(self.time)}, 1.0, self.time == 3, False, info
+
+
+class Watching:
+    """Keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def compute_actions(self, input_dict):
+        self.seen.append(input_dict)
+        return 7 + input_dict["observation"]["time"]
+
+
+@st.composite
+def views_of_info(draw):
+    """Views of some entries, of which the policy sees those with a space."""
+    views = {}
+    for index in range(draw(st.integers(1, 4))):
+        path = draw(st.sampled_from(sorted(ENTRIES)))
+        shift = draw(st.sampled_from([-1, -2, [-1, -3], "-2:-1", 0, [0, -1]]))
+        is_seen = shift not in (0, [0, -1])
+        space = ENTRIES[path] if is_seen or draw(st.booleans()) else None
+        views[f"view {index}"] = hr.View(path, space, shift=shift, mask=draw(st.booleans()))
+    return views
+
+
+def collected(sample_collector: Any, length: int, *views: dict[str, hr.View]) -> list[Any]:
+    """Returns what the policy saw and what was sampled, with other views after every second sample."""
+    policy, batches = Watching(), []
+    with worker(
+        Informing, policy, num_envs=2, rollout_fragment_length=length, sample_collector=sample_collector
+    ) as made:
+        for current in views:
+            made.views.clear()
+            made.views.update(current)
+            batches += [made.sample().data for _ in range(2)]
+    return policy.seen + batches
+
+
+@settings(max_examples=12, deadline=None)
+@given(views_of_info(), views_of_info(), st.integers(1, 4))
+def test_views_of_info_are_the_same(first: Any, second: Any, length: int):
+    for one, other in zip(
+        collected(None, length, first, second), collected(Stepwise, length, first, second), strict=True
+    ):
+        check_same(one, other)
+
+
+def check_same(one: Any, other: Any, path: str = "") -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for name in one:
+            check_same(one[name], other[name], f"{path}/{name}")
+    else:
+        np.testing.assert_array_equal(one, other, err_msg=path)
+        assert one.dtype == other.dtype, path
