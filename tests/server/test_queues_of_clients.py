@@ -240,7 +240,8 @@ def test_batches_end_with_the_queue(opened, copy):
     assert [batch.tolist() for batch in stream] == [[2, 3]]
     with pytest.raises(hr.Closed, match="sample: the queue is closed and every full batch was taken"):
         queue.sample()
-    assert owner.tail().tolist() == [4]
+    assert queue.tail().tolist() == [4]
+    assert queue.tail() is None
 
     def send_and_wait():
         queue.send(5)
@@ -248,6 +249,52 @@ def test_batches_end_with_the_queue(opened, copy):
 
     with pytest.raises(hr.Closed, match="^send: the queue is closed"):
         send_and_wait()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_the_tail_is_given_once(opened, count):
+    """BQ10: a tree `[m, ...]`; None for m = 0; an error before the queue is closed."""
+    owner = hr.BatchQueue(EXAMPLE, 3)
+    queue = opened(owner)
+    for value in range(count):
+        queue.send({"a": (value, value == 1), "z": np.full((2, 3), value), "empty": np.zeros((0, 4))})
+    queue.wait(5)
+    with pytest.raises(ValueError, match="tail: expected a closed queue; call close"):
+        queue.tail()
+    owner.close()
+    tail = queue.tail()
+    if count % 3:
+        assert list(tail) == ["z", "a", "empty"]
+        assert (tail["z"].shape, tail["z"][:, 0, 0].tolist()) == ((count, 2, 3), list(range(count)))
+        assert [leaf.tolist() for leaf in tail["a"]] == [
+            list(range(count)),
+            [value == 1 for value in range(count)],
+        ]
+        assert tail["empty"].shape == (count, 0, 4)
+    else:
+        assert tail is None
+    assert queue.tail() is owner.tail() is None
+
+
+def test_a_tail_waits_for_a_sender_of_the_queues_process_without_holding_up_the_server(address):
+    """SV7, BQ10: a sender that had its place before `close` is still copying."""
+    queue = hr.BatchQueue(0, 3)
+    queue.send(1)
+    core = queue._core
+    row = next(iter(core._open.places))  # As `QueueCore.store` takes a place.
+    buffer = core._open
+    queue.close()
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        found = []
+        thread = threading.Thread(target=lambda: found.append(remote.tail()))
+        thread.start()
+        until(lambda: [each for each in server._connections._open if each._requests._queues._takers])
+        assert client.ping() > 0
+        buffer.columns[0][row] = 2
+        core._finish(buffer.columns, buffer.done, row, [2])
+        thread.join(JOIN)
+        assert [tail.tolist() for tail in found] == [[1, 2]]
 
 
 def test_closing_ends_waits(opened):

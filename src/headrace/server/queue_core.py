@@ -334,23 +334,27 @@ class QueueCore:
             self._place_free.notify_all()
             self._announce()
 
+    @property
+    def is_tail_written(self) -> bool:
+        """Whether `tail` returns or raises at once: no sender that had its place before `close` is still copying."""
+        with self._lock:
+            return self._tail is None or len(self._tail[0].done) >= self._tail[1]
+
     def tail(self) -> list[Array] | None:
         """Returns, once, the samples that filled no batch, arrays `[m, ...]`; see `BatchQueue.tail`."""
         with self._lock:
             if not self._closed:
                 raise ValueError("tail: expected a closed queue; call close() first")
             wait = Wait(self._clock, None, lambda _: "tail: samples that were sent before close are copied")
-            while self._tail is not None:
-                buffer, rows = self._tail
-                if len(buffer.done) < rows:
-                    # Senders that had their places before `close` are still copying.
-                    wait.turn(self._batch_full)
-                    continue
-                arrays = [column[:rows].copy() for column in buffer.columns]
-                self._tail = None
-                self._delivered += rows
-                return arrays
-            return None
+            while not self.is_tail_written:
+                wait.turn(self._batch_full)
+            if self._tail is None:
+                return None
+            buffer, rows = self._tail
+            arrays = [column[:rows].copy() for column in buffer.columns]
+            self._tail = None
+            self._delivered += rows
+            return arrays
 
     # ---- watching --------------------------------------------------------------------------------------------------
 

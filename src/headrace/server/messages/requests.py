@@ -229,6 +229,10 @@ class TakeBatch(OfQueue, kw_only=True):
     timeout: float | None
 
 
+class TakeTail(OfQueue, kw_only=True):
+    """Asks for `QueueBatch`, the samples of a closed queue that filled no batch; `Done` if there are none any more."""
+
+
 class GetQueueStatistics(OfQueue, kw_only=True):
     """Asks for `QueueRecord`."""
 
@@ -286,6 +290,7 @@ AnyRequest: TypeAlias = (
     | SendSamples
     | ConfirmSamples
     | TakeBatch
+    | TakeTail
     | GetQueueStatistics
     | AwaitVersion
     | GetWeights

@@ -16,7 +16,14 @@ from headrace.errors import Closed
 from headrace.kernels.shared_count import SharedCount
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame, Payload
-from headrace.server.messages.answers import Failed, QueueBatch, QueueRecord, SamplesStored, SenderOpened
+from headrace.server.messages.answers import (
+    Done,
+    Failed,
+    QueueBatch,
+    QueueRecord,
+    SamplesStored,
+    SenderOpened,
+)
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import (
     ConfirmSamples,
@@ -25,6 +32,7 @@ from headrace.server.messages.requests import (
     OpenSender,
     SendSamples,
     TakeBatch,
+    TakeTail,
 )
 from headrace.server.messages.samples import COUNT_NBYTES, SampleLayout
 from headrace.server.queue_core import Array, BatchQueueInfo
@@ -87,6 +95,8 @@ class ClientQueues:
                 self._open(request, served, frame.descriptors)
             case TakeBatch():
                 self._take_batch(request, served)
+            case TakeTail():
+                served.take_tail(self._taker(request.number, served, None))
             case GetQueueStatistics():
                 self._sender.send(QueueRecord(number=request.number, record=served.core.info()))
 
@@ -135,10 +145,16 @@ class ClientQueues:
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def _take_batch(self, request: TakeBatch, served: ServedQueue) -> None:
-        number = request.number
+        served.take(self._taker(request.number, served, check_seconds(request.timeout)))
+
+    def _taker(self, number: int, served: ServedQueue, timeout: float | None) -> Taker:
+        """Returns the taker of a request, which waits from here on."""
 
         def deliver(arrays: list[Array], info: BatchQueueInfo) -> None:
             self._takers.pop(number, None)
+            if not arrays:
+                self._sender.send(Done(number=number))
+                return
             try:
                 copies = self._sender.placed_copies(arrays)
                 self._sender.send_batch(QueueBatch(number=number, arrays=copies.places, info=info), copies)
@@ -154,9 +170,9 @@ class ClientQueues:
             raise RuntimeError(
                 f"expected at most {_MOST_WAITING} waiting requests of one client for batches, got one more"
             )
-        taker = Taker(check_seconds(request.timeout), deliver, refuse)
+        taker = Taker(timeout, deliver, refuse)
         self._takers[number] = served, taker
-        served.take(taker)
+        return taker
 
     def cancel(self, number: int) -> None:
         """Ends the wait of a request without an answer."""

@@ -66,6 +66,7 @@ class ServedQueue:
         self.layout = SampleLayout(queue.signature)
         self._selector = selector
         self._takers: deque[Taker] = deque()
+        self._tail_takers: deque[Taker] = deque()
         self._senders: deque[WaitingSender] = deque()
         self._is_called = False
         self._alarm: float | None = None
@@ -77,7 +78,7 @@ class ServedQueue:
 
     def _call(self) -> None:
         """Asks for a call of `serve`; any thread calls it, whenever the queue has changed."""
-        if (self._takers or self._senders) and not self._is_called:
+        if (self._takers or self._tail_takers or self._senders) and not self._is_called:
             self._is_called = True
             if not self._selector.is_current_thread:
                 self._selector.call_soon(self.serve)
@@ -119,14 +120,30 @@ class ServedQueue:
         if taker in self._takers:
             self._end_late_takers()
 
-    def leave_taker(self, taker: Taker) -> bool:
-        """Ends a wait for a batch; returns whether it was waiting."""
-        if taker not in self._takers:
-            return False
-        self._takers.remove(taker)
-        return True
+    def take_tail(self, taker: Taker) -> None:
+        """Delivers the tail, no arrays if there is none, as soon as senders in the queue's process have written it."""
+        self._tail_takers.append(taker)
+        self._deliver()
+        self.serve()
+
+    def leave_taker(self, taker: Taker) -> None:
+        """Ends a wait for a batch or the tail."""
+        for takers in (self._takers, self._tail_takers):
+            if taker in takers:
+                takers.remove(taker)
+
+    def _deliver_tail(self) -> None:
+        while self._tail_takers and self.core.is_tail_written:
+            taker = self._tail_takers.popleft()
+            try:
+                arrays = self.core.tail()
+            except ValueError as error:
+                taker.refuse(error)
+            else:
+                taker.deliver(arrays or [], self.core.info())
 
     def _deliver(self) -> None:
+        self._deliver_tail()
         while self._takers:
             try:
                 found = self.core.sample_now()

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
 from headrace.leases.frames import ProtocolError
@@ -19,7 +21,7 @@ from headrace.server.client.reply import Reply
 from headrace.server.client.session import Session
 from headrace.server.messages.answers import QueueBatch
 from headrace.server.messages.handshake import Served
-from headrace.server.messages.requests import GetQueueStatistics, TakeBatch
+from headrace.server.messages.requests import GetQueueStatistics, TakeBatch, TakeTail
 from headrace.server.queue_core import BatchQueueInfo
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
@@ -73,6 +75,7 @@ class RemoteQueue:
         session.add_stream(self._stream)
         # Requests for batches whose callers gave up: a batch that still comes is for the next caller.
         self._abandoned: deque[_Taken] = deque()
+        self._abandoned_tails: deque[_Taken] = deque()
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
@@ -122,40 +125,72 @@ class RemoteQueue:
             Disconnected: the server is gone; a batch that was on its way is lost.
         """
         seconds = check_seconds(timeout)
-        taken = self._abandoned_batch() or self._taken(seconds)
+        request = TakeBatch(queue=self._name, timeout=seconds)
+        taken = self._answered(self._abandoned) or self._taken(request, seconds, self._abandoned)
+        arrays = self._arrays(taken)
+        if not copy:
+            for array in arrays:
+                array.flags.writeable = False
+        return self._tree(arrays), taken.reply.result()[0].info
+
+    def tail(self) -> Any:
+        """Returns, once, the samples of a closed queue that filled no batch; see `BatchQueue.tail`.
+
+        Of several callers, also in other processes, one gets them.
+
+        Raises:
+            ValueError: the queue is not closed.
+            DeadlineExceeded: the server did not answer within the client's timeout; a later call returns the tail.
+            Disconnected: the server is gone; a tail that was on its way is lost.
+        """
+        taken = self._answered(self._abandoned_tails) or self._taken(
+            TakeTail(queue=self._name), self._session.timeout, self._abandoned_tails
+        )
+        if not isinstance(taken.reply.result()[0], QueueBatch):
+            return None
+        return self._tree(self._arrays(taken))
+
+    @staticmethod
+    def _arrays(taken: _Taken) -> list[NDArray[Any]]:
         answer, payload = taken.reply.result()
         try:
-            arrays = arrays_of(answer.arrays, payload, taken.link.blocks)
-            if not copy:
-                for array in arrays:
-                    array.flags.writeable = False
-            return columns_of(self.signature, arrays), answer.info
-        except (HeadraceError, KeyError, ValueError, TypeError, OverflowError) as error:
+            return arrays_of(answer.arrays, payload, taken.link.blocks)
+        except (HeadraceError, AttributeError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
 
-    def _taken(self, seconds: float | None) -> _Taken:
+    def _tree(self, arrays: list[NDArray[Any]]) -> Any:
+        try:
+            return columns_of(self.signature, arrays)
+        except (HeadraceError, KeyError, ValueError, TypeError) as error:
+            raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
+
+    def _taken(
+        self, request: TakeBatch | TakeTail, seconds: float | None, abandoned: deque[_Taken]
+    ) -> _Taken:
+        """Sends a request and waits for its answer; a caller who gives up leaves it in `abandoned`."""
         link = self._session.link(seconds)
-        taken = _Taken(link, link.begin(TakeBatch(queue=self._name, timeout=seconds)))
+        taken = _Taken(link, link.begin(request))
         # The server ends the wait; this is for a server that does not answer.
         deadline = None if seconds is None else time.monotonic() + max(seconds, 0.0) + NETWORK_SECONDS
         try:
             if not link.is_answered(taken.reply, deadline):
                 raise DeadlineExceeded(f"{self._session.peer} did not answer in {seconds:.3g} s")
         except BaseException:
-            self._abandoned.append(taken)
+            abandoned.append(taken)
             link.ask_to_cancel(taken.reply)
             raise
         return taken
 
-    def _abandoned_batch(self) -> _Taken | None:
-        """Returns a batch that came for a caller who had given up."""
-        while self._abandoned:
+    @staticmethod
+    def _answered(abandoned: deque[_Taken]) -> _Taken | None:
+        """Returns a batch, or the tail, that came for a caller who had given up."""
+        while abandoned:
             try:
-                taken = self._abandoned.popleft()
+                taken = abandoned.popleft()
             except IndexError:  # Another thread was first.
                 break
             if not taken.link.is_answered(taken.reply, time.monotonic() + _CANCEL_SECONDS):
-                self._abandoned.append(taken)
+                abandoned.append(taken)
                 break
             if isinstance(taken.reply.answer, QueueBatch):
                 return taken
