@@ -103,7 +103,7 @@ class Windows(RuleBasedStateMachine):
         if not self.may_forget:
             return
         self.cut(True, nbytes)
-        self.replay.server._connections.sessions._left.clear()
+        self.replay.server._connections.sessions._left._entries.clear()
 
     @rule(who=st.integers(0, 1), length=st.integers(1, 5))
     def create(self, who, length):

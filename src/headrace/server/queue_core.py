@@ -105,7 +105,7 @@ class QueueCore:
         self._blocked_sends = 0
         self._senders = 0
         self._watchers: tuple[Callable[[], None], ...] = ()
-        self.sessions = SenderSessions()
+        self.sessions = SenderSessions(clock)
         self._buffers_replaced = 0
 
     def refuse_places(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Protocol
 
-_MOST = 100_000
+from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.server.recent import Recent
 
 
 class Sender(Protocol):
@@ -16,9 +16,12 @@ class Sender(Protocol):
 
 
 class SenderSessions:
-    """The number of the last sample stored of each session; the oldest of 100 000 sessions are forgotten.
+    """The number of the last sample stored of each session, for as long as `Recent` keeps it.
 
     A session is a random name, and its samples are numbered from 1.
+
+    Args:
+        clock: tells the time.
 
     >>> sessions = SenderSessions()
     >>> sessions.set_stored(b"name", 3)
@@ -26,8 +29,8 @@ class SenderSessions:
     (3, 0)
     """
 
-    def __init__(self) -> None:
-        self._stored: OrderedDict[bytes, int] = OrderedDict()
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._stored: Recent[bytes, int] = Recent(clock)
         self._senders: dict[bytes, Sender] = {}
 
     def begin(self, session: bytes, sender: Sender, known: int) -> int:
@@ -54,11 +57,8 @@ class SenderSessions:
 
     def stored(self, session: bytes) -> int:
         """Returns the number of the last sample of a session that the queue has stored; 0: none."""
-        return self._stored.get(session, 0)
+        return self._stored.get(session) or 0
 
     def set_stored(self, session: bytes, number: int) -> None:
         """Notes that the samples of a session up to this one are stored."""
-        self._stored[session] = number
-        self._stored.move_to_end(session)
-        if len(self._stored) > _MOST:
-            self._stored.popitem(last=False)
+        self._stored.put(session, number)

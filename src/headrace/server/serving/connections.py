@@ -77,7 +77,7 @@ class Connections:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.served = served
-        self.sessions = WriterSessions()
+        self.sessions = WriterSessions(clock)
         self.token = token
         self._tls = tls
         self.checkpoints = checkpoints

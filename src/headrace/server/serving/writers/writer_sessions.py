@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from headrace.clock import Clock
+from headrace.server.recent import Recent
 from headrace.tables.pending import Pending
-
-_MOST = 100_000
 
 
 class SessionKey(NamedTuple):
@@ -57,18 +56,22 @@ class Replaced(Protocol):
 
 
 class WriterSessions:
-    """Keeps what writers have made for clients that come back; the oldest of 100 000 are forgotten."""
+    """Keeps what writers have made for clients that come back, for as long as `Recent` does.
 
-    def __init__(self) -> None:
-        self._writers: OrderedDict[SessionKey, Replaced] = OrderedDict()
-        self._left: OrderedDict[SessionKey, Progress] = OrderedDict()
+    Args:
+        clock: tells the time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._writers: dict[SessionKey, Replaced] = {}
+        self._left: Recent[SessionKey, Progress] = Recent(clock)
 
     def resume(self, key: SessionKey) -> Progress | None:
         """Ends the earlier connection of a writer; returns what it has made, or None if it is new."""
         writer = self._writers.get(key)
         if writer is not None:
             writer.close()
-        return self._left.pop(key, None)
+        return self._left.pop(key)
 
     def opened(self, key: SessionKey, writer: Replaced) -> None:
         """Notes that a writer is served."""
@@ -77,11 +80,9 @@ class WriterSessions:
     def lost(self, key: SessionKey, progress: Progress) -> None:
         """Notes that the connection of a writer has ended."""
         self._writers.pop(key, None)
-        self._left[key] = progress
-        while len(self._left) > _MOST:
-            self._left.popitem(last=False)
+        self._left.put(key, progress)
 
     def closed(self, key: SessionKey) -> None:
         """Notes that a writer was closed by its client: it does not come back."""
         self._writers.pop(key, None)
-        self._left.pop(key, None)
+        self._left.pop(key)
