@@ -1,9 +1,10 @@
-"""A collector derived from `hr.SampleCollector` presents the same views as the default one (C3, R9, V14, V15)."""
+"""A collector derived from `hr.SampleCollector` presents the same views as the default one (C3, R9, R10, V14, V15)."""
 
 from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 from counting_rollouts import worker
 from gymnasium import spaces
 from hypothesis import given, settings
@@ -51,6 +52,8 @@ class Informing(gymnasium.Env[Any, Any]):
 class Watching:
     """Keeps what it saw."""
 
+    version = 5
+
     def __init__(self) -> None:
         self.seen: list[Any] = []
 
@@ -72,11 +75,16 @@ def views_of_info(draw):
     return views
 
 
-def collected(sample_collector: Any, length: int, *views: dict[str, hr.View]) -> list[Any]:
+def collected(sample_collector: Any, length: int, *views: dict[str, hr.View], **options: Any) -> list[Any]:
     """Returns what the policy saw and what was sampled, with other views after every second sample."""
     policy, batches = Watching(), []
     with worker(
-        Informing, policy, num_envs=2, rollout_fragment_length=length, sample_collector=sample_collector
+        Informing,
+        policy,
+        num_envs=2,
+        rollout_fragment_length=length,
+        sample_collector=sample_collector,
+        **options,
     ) as made:
         for current in views:
             made.views.clear()
@@ -92,6 +100,25 @@ def test_views_of_info_are_the_same(first: Any, second: Any, length: int):
         collected(None, length, first, second), collected(Stepwise, length, first, second), strict=True
     ):
         check_same(one, other)
+
+
+NUMBERS = ("t", "env_t", "episode_id", "env_id", "fragment_id", "agent_index", "policy_version")
+
+
+@pytest.mark.parametrize("options", [{}, {"horizon": 2, "soft_horizon": True}, {"max_seq_len": 2}])
+@pytest.mark.parametrize("length", [2, 5])
+def test_views_of_bookkeeping_are_the_same(length: int, options: dict[str, Any]):
+    # R10
+    views = {f"last {name}": hr.View(name, shift=[-1, 0], mask=True) for name in NUMBERS}
+    one = collected(None, length, views, **options)
+    other = collected(Stepwise, length, views, **options)
+    for mine, its in zip(one, other, strict=True):
+        check_same(mine, its)
+    batches = [batch for batch in other if "t" in batch]
+    assert len(batches) == 2
+    for batch in batches:
+        assert all(np.array_equal(batch[f"last {name}"][:, 1], batch[name]) for name in NUMBERS)
+    assert any(batch["t"].any() for batch in batches)
 
 
 def check_same(one: Any, other: Any, path: str = "") -> None:

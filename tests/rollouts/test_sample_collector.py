@@ -23,6 +23,11 @@ OF_OTHERS = {
     "others saw": hr.View("observation", shift=0, agent=["b", "c"], fill="edge", mask=True),
     "others got": hr.View("reward", shift=[0, 1], agent=["a", "c"], mask=True),
 }
+BOOKKEEPING = {
+    "env_t before": hr.View("env_t", shift=[-1, 0]),
+    "t before": hr.View("t", shift=-1, mask=True),
+    "who": hr.View("agent_index"),
+}
 
 
 class Stepwise(hr.SampleCollector):
@@ -66,7 +71,7 @@ def _check_same(one: Any, other: Any) -> None:
 @pytest.mark.parametrize("horizon", [{}, {"horizon": 2, "soft_horizon": True}])
 @pytest.mark.parametrize("length", [1, 3])
 def test_several_agents_step_by_step_give_the_same_batches(length: int, horizon: dict[str, Any]):
-    # C3, H2, M9, R9: with views of other agents, and of `info`
+    # C3, H2, M9, R9, R10: with views of other agents, of bookkeeping, and of `info`
     class Informing(ScriptedEnv):
         def step(self, actions):
             *results, _ = super().step(actions)
@@ -88,7 +93,7 @@ def test_several_agents_step_by_step_give_the_same_batches(length: int, horizon:
             create,
             policy,
             num_envs=2,
-            views=VIEWS | OF_OTHERS | {"time": hr.View("info/time", shift=[-1, 0])},
+            views=VIEWS | OF_OTHERS | BOOKKEEPING | {"time": hr.View("info/time", shift=[-1, 0])},
             rollout_fragment_length=length,
             sample_collector=sample_collector,
             **horizon,
@@ -133,7 +138,9 @@ def test_views_of_others_need_the_environment_steps_of_rows():
     views = {"b saw": hr.View("observation", agent="b")}
     create = lambda: ScriptedEnv("ab", *[Turn("ab")] * 9)  # noqa: E731
     with worker(create, by_time, views=views, sample_collector=Halved) as made:
-        with pytest.raises(hr.SpecError, match=r"cut: views of other agents need a column env_t"):
+        with pytest.raises(
+            hr.SpecError, match=r"cut: views of other agents and of bookkeeping need a column env_t"
+        ):
             made.sample()
 
 

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from headrace.batches.sample_batch import SampleBatch
 from headrace.errors import SpecError
-from headrace.rollouts.columns import CLOCK
+from headrace.rollouts.columns import BOOKKEEPING, CLOCK, POLICY_VERSION
 from headrace.rollouts.lanes.others import Others
 from headrace.rollouts.lanes.policy_lanes import PolicyLanes
-from headrace.rollouts.lanes.presenter import Presenter
 from headrace.rollouts.lanes.rows import Lanes
 from headrace.rollouts.lanes.sample_collector import SampleCollector
 from headrace.rollouts.pieces import Piece, PieceRows, SampleKey
@@ -23,7 +22,9 @@ from headrace.spec import Signature
 from headrace.trees import at_path
 from headrace.views import View
 from headrace.views.arrays.rows import Segments
+from headrace.views.causality import acting_views
 from headrace.views.other_agents import Beside
+from headrace.views.promised import column_of
 
 METHODS = ("add_first", "add_step", "input_dict", "cut")
 
@@ -42,7 +43,7 @@ def takes_steps(sample_collector: Any) -> bool:
 class KeyedLanes(PolicyLanes):
     """Lanes that hand each step to a collector, and take views and batches from it.
 
-    The lanes themselves hold the bookkeeping, and present the views of other agents.
+    The lanes themselves hold the bookkeeping, and present the views of it and of other agents.
 
     Args:
         make_collector: called with the views and `max_seq_len`, once.
@@ -55,7 +56,7 @@ class KeyedLanes(PolicyLanes):
         self._collector: Any = None
         # The views that the collector presents.
         self._shown: dict[str, View] = {}
-        self._of_others = self._plan_others()
+        self._plan_own()
         self._keys: dict[int, SampleKey] = {}
 
     @property
@@ -94,10 +95,11 @@ class KeyedLanes(PolicyLanes):
         self._collector.cut(piece.key, end=True)
 
     def present(self, pieces: Sequence[Piece], others: Others | None) -> tuple[SampleBatch, list[int]]:
-        """Returns the rows that the collector gave for some pieces, with bookkeeping and the views of other agents.
+        """Returns the rows that the collector gave for some pieces, with bookkeeping and the lanes' own views.
 
         Raises:
-            SpecError: the collector gave rows for views of other agents that are at no environment step of the piece.
+            SpecError: the lanes have views of their own, and the collector gave rows that are at no environment step
+                of the piece.
         """
         batches = [self._completed_batch(piece, others) for piece in pieces]
         bounds = [0, *np.cumsum([batch.count for batch in batches]).tolist()]
@@ -110,11 +112,13 @@ class KeyedLanes(PolicyLanes):
             return SampleBatch({})
         rows = PieceRows.of([piece], self.rows.first_rows)
         numbers = self._bookkeeping([piece], rows)
-        if others is not None and self._of_others.shows_others:
+        if self._own_views:
             segments = _rows_at(rows.segments, numbers["env_t"], batch)
-            clock = self.rows.arrays[CLOCK][segments.rows]
-            beside, completed = others.beside_pieces([piece], np.array([batch.count]), clock)
-            shown = self._of_others.present(self.rows.arrays, segments, beside, completed)
+            beside = completed = None
+            if others is not None and self._own.shows_others:
+                clock = self.rows.arrays[CLOCK][segments.rows]
+                beside, completed = others.beside_pieces([piece], np.array([batch.count]), clock)
+            shown = self._own.present(self.rows.arrays, segments, beside, completed)
             batch.data.update(shown)
         for name, column in numbers.items():
             if len(column) == batch.count:
@@ -130,27 +134,28 @@ class KeyedLanes(PolicyLanes):
 
     def _input_dict(self, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:
         found: dict[str, Any] = self._collector.input_dict([self._keys[lane] for lane in lanes.tolist()])
-        if self._of_others.acts_on_others:
-            found = {**found, **self._of_others.input_dict(self.rows, lanes, beside)}
+        if self._own_acts:
+            found = {**found, **self._own.input_dict(self.rows, lanes, beside)}
         return found
 
     def _replan(self) -> None:
         super()._replan()
-        self._of_others = self._plan_others()
+        self._plan_own()
         # The collector holds this very dict, so that a change of the views reaches it.
         self._shown.clear()
         self._shown.update(self._with_spaces())
 
-    def _plan_others(self) -> Presenter:
-        """Plans the views of other agents, which a collector does not know."""
-        of_others = {name: view for name, view in self.views.items() if view.agent is not None}
-        return self._presenter_of(of_others, of_others)
+    def _plan_own(self) -> None:
+        """Plans the views of other agents and of bookkeeping, which a collector does not know."""
+        self._own_views = {name: view for name, view in self.views.items() if _is_own(name, view)}
+        self._own_acts = bool(acting_views(self._own_views))
+        self._own = self._presenter_of(self._own_views, self._own_views)
 
     def _with_spaces(self) -> dict[str, View]:
-        """Returns the agents' own views with the spaces of their columns, where these are known."""
+        """Returns the views of the collector with the spaces of their columns, where these are known."""
         found = {}
         for name, view in self.views.items():
-            if view.agent is not None:
+            if _is_own(name, view):
                 continue
             spec = self._spec_at(view.data_col or name)
             found[name] = view if spec is None else view.replace(space=Signature(spec))
@@ -175,6 +180,11 @@ class KeyedLanes(PolicyLanes):
         return piece.t + self.rows.place(piece.lane) - piece.first
 
 
+def _is_own(name: str, view: View) -> bool:
+    """Whether the lanes present a view, and the collector does not."""
+    return view.agent is not None or column_of(name, view) in (*BOOKKEEPING, POLICY_VERSION)
+
+
 def _rows_at(segments: Segments, env_t: NDArray[np.int64], batch: SampleBatch) -> Segments:
     """Returns the rows of a piece that are in a batch, found by their environment steps if it has left out some."""
     if len(env_t) == batch.count:
@@ -183,8 +193,8 @@ def _rows_at(segments: Segments, env_t: NDArray[np.int64], batch: SampleBatch) -
     found = np.searchsorted(env_t, wanted)
     if len(found) != batch.count or not np.isin(wanted, env_t).all():
         raise SpecError(
-            f"sample_collector: cut: views of other agents need a column env_t with the environment step of each row; "
-            f"expected {batch.count} of {env_t.tolist()}, got {wanted.tolist()}"
+            f"sample_collector: cut: views of other agents and of bookkeeping need a column env_t with the environment "
+            f"step of each row; expected {batch.count} of {env_t.tolist()}, got {wanted.tolist()}"
         )
     kept = Segments(*(numbers[found] for numbers in segments))
     return kept._replace(places=np.arange(batch.count))
