@@ -1,10 +1,12 @@
 """Connects to a server again and again, in good and in bad manner; nothing of it may stay behind.
 
-    python -m bench.soak_connections [CONNECTIONS] [SEED]
+    python -m bench.soak_connections [CONNECTIONS] [SEED] [AT_ONCE]
 
 Of the connections half are clients that work (over TCP, TLS and a Unix socket), and half are peers that end the
-handshake early, send bytes of any kind, cut a frame, or vanish while they wait. Afterwards the server has as many
-threads and descriptors as before, no connection, no wait, and about the memory of a tenth of the way.
+handshake early, send bytes of any kind, cut a frame, or vanish while they wait. Then AT_ONCE connections (1,000) wait
+for samples at the same time, each with a request that is cut behind it, while a client works; and vanish. Afterwards
+the server has as many threads and descriptors as before, no connection, no wait, and about the memory of a tenth of the
+way.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,6 +120,28 @@ class Peers:
     def _waiting(self) -> None:
         self._say(self._plain, _SESSION + _WAIT)
 
+    def crowd(self, count: int) -> float:
+        """Makes connections that wait at the same time; returns the seconds that a client needs for a batch meanwhile.
+
+        Args:
+            count: of connections.
+
+        Raises:
+            AssertionError: not all of them are served.
+        """
+        host, port = self._plain.addresses[0].removeprefix("tcp://").split(":")
+        with ExitStack() as stack:
+            for _ in range(count):
+                peer = stack.enter_context(socket.create_connection((host, int(port)), timeout=_SECONDS))
+                peer.sendall(_SESSION + _WAIT + _WAIT[: self._random.randrange(len(_WAIT))])
+            end = time.monotonic() + _SECONDS
+            while self._plain.statistics().connections < count:
+                assert time.monotonic() < end, f"{self._plain.statistics().connections} of {count} are served"
+                time.sleep(0.01)
+            began = time.monotonic()
+            self._client()
+            return time.monotonic() - began
+
     def _half_tls(self) -> None:
         self._say(self._secure, b"\x16\x03\x01\x02\x00" + self._random.randbytes(50))
 
@@ -149,13 +173,16 @@ def settled(servers: tuple[hr.Server, ...], replay: hr.Replay) -> State:
     return state()
 
 
-def soak(connections: int, seed: int, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> State:
-    """Makes the connections; returns what the process held afterwards.
+def soak(
+    connections: int, seed: int, contexts: tuple[ssl.SSLContext, ssl.SSLContext], at_once: int
+) -> tuple[State, float]:
+    """Makes the connections; returns what the process held afterwards, and the seconds of `Peers.crowd`.
 
     Args:
         connections: their number.
         seed: of what they do.
         contexts: of the server and of its clients.
+        at_once: number of further ones that wait at the same time.
 
     Raises:
         AssertionError: something of a connection is left.
@@ -169,11 +196,12 @@ def soak(connections: int, seed: int, contexts: tuple[ssl.SSLContext, ssl.SSLCon
             before = settled(servers, replay)
             for _ in range(connections - connections // 10):
                 peers.connect()
+            seconds = peers.crowd(at_once)
             after = settled(servers, replay)
     assert after.threads <= before.threads, f"threads: {before.threads} before, {after.threads} after"
     assert after.descriptors <= before.descriptors, f"{before.descriptors} before, {after.descriptors} after"
     assert after.nbytes < before.nbytes + _MORE_NBYTES, f"bytes: {before.nbytes} before, {after.nbytes} after"
-    return after
+    return after, seconds
 
 
 def new_replay() -> hr.Replay:
@@ -192,13 +220,17 @@ def main() -> None:
 
     connections = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    at_once = int(sys.argv[3]) if len(sys.argv) > 3 else 1_000
     authority = trustme.CA()
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(client)
     began = time.monotonic()
-    found = soak(connections, seed, (server, client))
+    found, seconds = soak(connections, seed, (server, client), at_once)
     print(f"{connections} connections in {time.monotonic() - began:.0f} s leave {found}")
+    print(
+        f"beside {at_once} that waited, a client connected, drew a batch and left in {1000 * seconds:.0f} ms"
+    )
 
 
 if __name__ == "__main__":
