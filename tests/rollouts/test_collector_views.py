@@ -129,3 +129,76 @@ def check_same(one: Any, other: Any, path: str = "") -> None:
     else:
         np.testing.assert_array_equal(one, other, err_msg=path)
         assert one.dtype == other.dtype, path
+
+
+class Trees(gymnasium.Env[Any, Any]):
+    """Observes the time in a tuple; an episode has five steps."""
+
+    observation_space = spaces.Tuple(
+        (spaces.Box(0, 99, (2,), np.int64), spaces.Dict(a=spaces.Box(0, 99, (), np.float32)))
+    )
+    action_space = spaces.Tuple(
+        (spaces.Discrete(100), spaces.Dict(move=spaces.Box(-99, 99, (3,), np.float32)))
+    )
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self._seen(), 1.0, self.time == 5, False, {}
+
+    def _seen(self):
+        return np.full(2, self.time, np.int64), {"a": np.float32(self.time + 0.5)}
+
+
+def one_more(input_dict: Any) -> Any:
+    """Acts with the time plus one."""
+    times = input_dict["observation"][0][:, 0]
+    move = np.repeat(times[:, None] + 1, 3, 1).astype(np.float32)
+    return (times + 1, {"move": move}), [], {"twice": 2 * times}
+
+
+@pytest.mark.parametrize("sample_collector", [None, Stepwise])
+@pytest.mark.parametrize(("length", "longest"), [(1, None), (4, 3), (7, 2)])
+def test_trees_in_tuples_look_back_further_than_sequences_are_long(
+    sample_collector: Any, length: int, longest: int | None
+):
+    # V7, V14, V15, R8, R11: in closed form
+    policy = Watching()
+    policy.compute_actions = lambda seen: policy.seen.append(seen) or one_more(seen)  # type: ignore[method-assign]
+    views = {
+        "prev": hr.View("action", shift=-1),
+        "moves": hr.View("action/1/move", shift="-6:-1", mask=True),
+        "a": hr.View("observation/1/a", shift="-7:0:2", fill="edge"),
+        "first": hr.View("observation/0", shift=[0, -3], fill=4),
+        "twice before": hr.View("twice", spaces.Discrete(99), shift=-2),
+    }
+    with worker(
+        Trees, policy, views=views, rollout_fragment_length=length, max_seq_len=longest,
+        sample_collector=sample_collector,
+    ) as made:  # fmt: skip
+        batches = [made.sample() for _ in range(14 // length)]
+    times = np.concatenate([batch["t"] for batch in batches])
+    assert times.tolist() == [i % 5 for i in range(len(times))]
+    of_moves, of_a = times[:, None] + np.arange(-6, 0), times[:, None] + np.arange(-7, 1, 2)
+    known = np.where(of_moves >= 0, of_moves + 1, 0)[..., None]
+    for shown in (batches, policy.seen):
+        check_same(_joined(shown, "prev", 0), times)
+        assert (_joined(shown, "prev", 1, "move") == times[:, None]).all()
+        assert (_joined(shown, "moves") == known).all()
+        assert np.array_equal(_joined(shown, "moves_mask"), of_moves >= 0)
+        assert np.array_equal(_joined(shown, "a"), np.maximum(of_a, 0) + 0.5)
+        assert (_joined(shown, "first")[:, 1] == np.where(times >= 3, times - 3, 4)[:, None]).all()
+        assert np.array_equal(_joined(shown, "twice before"), 2 * np.maximum(times - 2, 0))
+
+
+def _joined(shown: list[Any], *path: Any) -> Any:
+    parts = []
+    for batch in shown:
+        part = batch
+        for key in path:
+            part = part[key]
+        parts.append(part)
+    return np.concatenate(parts)
