@@ -6,6 +6,7 @@ import pytest
 import headrace as hr
 from headrace.server.client.writers.operation_log import Use
 from headrace.server.client.writers.operation_stream import OperationStream
+from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.messages.writing import AppendSteps, OpenWriter, WriterOpened, WriterState
 
 SIGNATURE = hr.Signature.like({"n": 0})
@@ -94,6 +95,21 @@ def test_a_full_message_and_a_request_do_not_wait_for_the_moment(writer):
     for call in writer.connection.later:
         call()
     assert writer.connection.steps == [1, 256, 1]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "together"),
+    [(84 * 84 * 4, 37), (1 << 20, 1), ((1 << 20) + 1, 1), (1 << 19, 2), (8, 256)],
+)
+def test_steps_are_sent_together_up_to_one_mebibyte_and_256_steps(nbytes, together):
+    buffer = StepBuffer(hr.Signature.like({"frame": np.zeros(nbytes, np.uint8)}), 1)
+    steps = np.random.default_rng(0).integers(256, size=(together, nbytes), dtype=np.uint8)
+    for step in steps:
+        assert not buffer.is_full
+        buffer.add({"frame": step})
+    assert buffer.is_full
+    assert bytes(buffer.take()) == steps.tobytes()
+    assert (buffer.is_full, buffer.count) == (False, 0)
 
 
 def test_gathered_steps_are_sent_over_the_next_connection(writer):
