@@ -194,3 +194,25 @@ def test_at_the_bound_a_writer_waits_for_a_lost_server_by_its_own_timeout(monkey
         assert 0.1 <= time.monotonic() - began < 10
         assert caught.value.pending == 3
         client._session.abandon()
+
+
+def test_another_replay_behind_the_same_address_gets_no_steps_of_the_old_one(tmp_path):
+    """CL8: of the same size, so that only the schema tells them apart."""
+    table = hr.Table.queue("t", 9)
+    with (
+        hr.Replay(hr.Signature.like({"x": np.int64(0)}), [table]) as old,
+        hr.Replay(hr.Signature.like({"x": np.float64(0)}), [table]) as new,
+    ):
+        place = {"address": None, "unix": tmp_path / "s"}
+        server = hr.Server({"r": old}, **place).start()
+        with hr.Client(server.address, timeout=5) as client:
+            remote = client.replay("r")
+            server.stop()
+            with hr.Server({"r": new}, **place):
+                with pytest.raises(
+                    hr.SpecError, match=r"another signature .* x: expected int64\[\], got float64\[\]"
+                ):
+                    remote.writer(items=[hr.ItemRule("t", 1)])
+                with client.replay("r").writer(items=[hr.ItemRule("t", 1)]) as writer:
+                    writer.append({"x": 0.5})
+                assert new.sample("t", 1, timeout=5)["x"].tolist() == [0.5]

@@ -19,7 +19,7 @@ signature's columns.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -84,6 +84,8 @@ class OpenWriter(WriterMessage, kw_only=True):
         restored: operations up to this one only bring rows into reach; their items exist.
         taken: maps tables to the number of items that the operations up to `restored` have made.
         applied: maps tables to the number of items that the client knows to be applied.
+        signature: of a step as the client sends it (`Signature.to_json`), since another replay may be served behind the
+            same address meanwhile; None: not compared.
     """
 
     replay: str
@@ -97,6 +99,7 @@ class OpenWriter(WriterMessage, kw_only=True):
     restored: int = 0
     taken: dict[str, int] = msgspec.field(default_factory=dict)
     applied: dict[str, int] = msgspec.field(default_factory=dict)
+    signature: Any = None
 
 
 class WriterOpened(WriterMessage, kw_only=True):

@@ -116,6 +116,7 @@ class RemoteRowWriter:
                 rules=[described_rule(rule) for rule in self._rules],
                 history=history,
                 session=connection.session,
+                signature=replay.signature.to_json(),
             ),
             connection.timeout,
         )

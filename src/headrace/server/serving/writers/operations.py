@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
+from headrace.errors import SpecError
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
 from headrace.replay.intake.selection import Selection
@@ -29,7 +30,7 @@ from headrace.server.messages.writing import (
     Operation,
 )
 from headrace.server.serving.writers.row_writer import ServedRowWriter
-from headrace.spec import Signature
+from headrace.spec import Signature, first_difference
 
 # The name of a column, and the axes before those of the signature.
 _Wanted: TypeAlias = tuple[str, tuple[int, ...]]
@@ -41,14 +42,21 @@ _MOST_WINDOW_ROWS = 1 << 26
 _MOST_ROOM_NBYTES = 1 << 30
 
 
-def check_opening(opening: OpenWriter) -> None:
-    """Checks the numbers in proportion to which a writer takes memory.
+def check_opening(opening: OpenWriter, signature: Signature) -> None:
+    """Checks the signature of steps, and the numbers in proportion to which a writer takes memory.
 
     Raises:
+        SpecError: the replay has another signature, maybe of the same size.
         ValueError: one of them is too large, or the name of the session is not one.
     """
     if len(opening.session) != _SESSION_NBYTES:
         raise ValueError(f"session: expected {_SESSION_NBYTES} bytes, got {len(opening.session)}")
+    if opening.signature is not None:
+        difference = first_difference(Signature.from_json(opening.signature), signature)
+        if difference:
+            raise SpecError(
+                f"replay {opening.replay!r} has another signature than the client's: {difference}"
+            )
     longest = max((rule.length + rule.lookahead for rule in opening.rules), default=0)
     if longest * opening.lanes > _MOST_WINDOW_ROWS or len(opening.rules) > _MOST_RULES:
         raise ValueError(

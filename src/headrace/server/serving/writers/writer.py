@@ -83,7 +83,7 @@ class ServedWriter:
         self._sync = sync
         self._sessions = sessions
         self._key = SessionKey(opening.replay, opening.session, opening.writer)
-        check_opening(opening)
+        check_opening(opening, replay.signature)
         earlier = sessions.resume(self._key)
         self._number = opening.writer
         self._slot = UNCOUNTED
