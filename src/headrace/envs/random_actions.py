@@ -156,7 +156,7 @@ class RandomActions:
             # From here on buffers are refilled in place, and views of the present ones were handed out.
             self._buffers = {name: buffer.copy() for name, buffer in self._buffers.items()}
             self._cursors = np.full(self._num_envs, self._cursor, np.intp)
-        for i in np.flatnonzero(self._cursors == self._block).tolist():
+        for i in (self._cursors == self._block).nonzero()[0].tolist():
             self._refill_env(i)
             self._cursors[i] = 0
         return self._cursors

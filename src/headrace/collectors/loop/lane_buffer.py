@@ -61,8 +61,6 @@ class LaneBuffer:
         self._is_reset = self._new_column(np.dtype(np.bool_), ())
         self.heads = np.zeros(lanes, np.int64)
         self.level = 0
-        # Whether the observation at the head is known.
-        self._is_seen = np.zeros(lanes, np.bool_)
         # Whether the first row that is not taken begins a stream, so that its observation was not shown before.
         self._is_new = np.ones(lanes, np.bool_)
 
@@ -83,7 +81,6 @@ class LaneBuffer:
     def drop(self, lanes: Indices) -> None:
         """Forgets the rows of lanes that are in no vector step yet; `begin` follows for their next episodes."""
         self.heads[lanes] = self.level
-        self._is_seen[lanes] = False
         self._is_new[lanes] = True
 
     def begin(self, lanes: Indices, first: Columns) -> None:
@@ -93,10 +90,11 @@ class LaneBuffer:
             lanes: int64[m].
             first: columns `[m, ...]`: the first observations.
         """
-        rows = self._rows(lanes)
+        self._observe(self._rows(lanes), first)
+
+    def _observe(self, rows: NDArray[np.int64], observations: Columns) -> None:
         for name, column in self._observed.items():
-            column[rows] = first[name]
-        self._is_seen[lanes] = True
+            column[rows] = observations[name]
 
     def observations(self, lanes: Indices) -> Columns:
         """Returns the observations for which lanes act next, columns `[m, ...]`."""
@@ -129,14 +127,18 @@ class LaneBuffer:
             reward, terminated, truncated: `[m]`; not used where `is_reset`.
             is_reset: bool[m]: the step was the reset of an episode that ended before.
         """
-        rows, took = self._rows(lanes), ~is_reset
+        rows = self._rows(lanes)
         values = self._values
-        values[_REWARD][rows] = reward * took
-        values[_TERMINATED][rows] = terminated & took
-        values[_TRUNCATED][rows] = truncated & took
+        values[_REWARD][rows] = reward
+        values[_TERMINATED][rows] = terminated
+        values[_TRUNCATED][rows] = truncated
         self._is_reset[rows] = is_reset
+        if is_reset.any():
+            took_none = rows[is_reset]
+            for name in (_REWARD, _TERMINATED, _TRUNCATED):
+                values[name][took_none] = 0
         self.heads[lanes] += 1
-        self.begin(lanes, following)
+        self._observe((rows + self._lanes) % (self._slots * self._lanes), following)
 
     def mark_truncated(self, lanes: Indices) -> None:
         """Marks the rows that lanes completed last truncated."""
@@ -147,7 +149,7 @@ class LaneBuffer:
     @property
     def is_ready(self) -> bool:
         """Whether each lane has its row of the next vector step."""
-        return bool((self.heads - ~self._is_seen).min() > self.level)
+        return bool(self.heads.min() > self.level)
 
     def is_behind(self, lanes: Indices) -> NDArray[np.bool_]:
         """bool[m], whether lanes may take a further row without being more than `depth` ahead."""

@@ -22,9 +22,10 @@ from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, Results, Step
 from headrace.leases.page_writer import PageWriter
 from headrace.spec import ArraySpec
 
-# The result that is to come from a busy environment: that of a step; that of a reset which takes a row; that of a reset
-# which takes none, because a stream begins; one that is dropped, because the environment is to be reset.
-_STEPS, _RESET_STEPS, _BEGINS, _DROPPED = range(4)
+# The result that is to come from a busy environment: that of a step; that of a reset which takes a row, as 1, because
+# these are given by flags; that of a reset which takes none, because a stream begins; one that is dropped, because the
+# environment is to be reset.
+_RESET_STEPS, _BEGINS, _DROPPED = range(1, 4)
 # Memory of the rows that fast environments may be ahead.
 _MOST_BYTES = 1 << 28
 
@@ -121,8 +122,9 @@ class UnevenStepper(RecordingStepper):
             self._receive()
         begin = times.clock()
         buffer.show_new(writer.row)
+        following = buffer.following
         for name, column in writer.next_row.items():
-            column[...] = buffer.following[name]
+            column[...] = following[name]
         resets, values = buffer.resets, buffer.values
         if self._set_truncated:
             self._mark_truncated(values, resets)
@@ -140,7 +142,7 @@ class UnevenStepper(RecordingStepper):
 
     def _choose(self) -> Indices:
         """Returns the environments that act now: those not too far ahead, and as many as must step."""
-        ready = np.flatnonzero(~self._pool.is_busy)
+        ready = (~self._pool.is_busy).nonzero()[0]
         behind = self._buffer.is_behind(ready)
         chosen = ready[behind]
         missing = self._pool.batch_size - (self._num_envs - len(ready)) - len(chosen)
@@ -165,7 +167,7 @@ class UnevenStepper(RecordingStepper):
             self._send_reset(envs[cut], _RESET_STEPS)
             self._is_cut[envs] = False
             envs, actions = envs[~cut], _part(actions, ~cut)
-        self._states[envs] = np.where(self._is_over[envs], _RESET_STEPS, _STEPS)
+        self._states[envs] = self._is_over[envs]
         self._pool.send(envs, actions)
         times.env += times.clock() - begin
 
@@ -184,7 +186,7 @@ class UnevenStepper(RecordingStepper):
         self._times.note("env", begin, "env_step")
         envs = results.envs
         states = self._states[envs]
-        stepped = (states == _STEPS) | (states == _RESET_STEPS)
+        stepped = states <= _RESET_STEPS
         if stepped.all():
             self._complete(results, states == _RESET_STEPS)
             return
