@@ -90,9 +90,10 @@ class CustomRing(ItemRing):
     def _put(self, new: NewItems) -> None:
         """Inserts one item."""
         key = int(new.keys[0]) if len(new.keys) else new.first_key
+        priority = float(self.priorities_of(new.priorities)[0])
         # The indexes first: if one raises, the item was not inserted.
         for index in self._indexes:
-            index.insert(key, float(new.priorities[0]))
+            index.insert(key, priority)
         done = 0
         while not done:
             done, stopped = inserting.insert(

@@ -20,6 +20,7 @@ from headrace.tables.items.layout import (
     COUNTER_WORDS,
     FLAGS,
     HAS_SEQUENCES,
+    LARGEST_PRIORITY,
     LIVE,
     MAX_SIZE,
     NO_PRIORITIES,
@@ -137,6 +138,10 @@ class GrowingItems:
         for index in (flat.sampler, flat.remover):
             arrays += [index.nodes, index.heap_slots, index.heap_positions]
         return sum(array.nbytes for array in arrays)
+
+    def priorities_of(self, new: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the priorities of new items; an empty array stands for the largest so far, as float64[1]."""
+        return new if len(new) else self.arrays.ring.view(np.float64)[LARGEST_PRIORITY : LARGEST_PRIORITY + 1]
 
     def supply(self, max_times: int) -> int:
         """Returns the number of further samples that the items allow."""

@@ -19,6 +19,7 @@ from headrace.tables.items.layout import (
     COMMON_WORDS,
     HEAP,
     KINDS,
+    LARGEST_PRIORITY,
     PRIORITIZED,
     RECORD_ROW,
     RECORD_TIMES,
@@ -142,6 +143,10 @@ def with_selectors(memory: ItemMemory, sampler: Selector, remover: Selector) -> 
     arrays.ring[SAMPLER_KIND], arrays.ring[REMOVER_KIND] = sampler.kind, remover.kind
     arrays.common[SAMPLER_EXPONENT], arrays.common[REMOVER_EXPONENT] = sampler.exponent, remover.exponent
     arrays.common[SAMPLER_SIGN], arrays.common[REMOVER_SIGN] = sampler.sign, remover.sign
+    largest = arrays.ring.view(np.float64)[LARGEST_PRIORITY:][:1]
+    # Zero in new arrays and in files of 0.1.0.
+    if not 1.0 <= largest[0] < np.inf:
+        largest[:] = 1.0
     for index, selector in ((arrays.sampler, sampler), (arrays.remover, remover)):
         if selector.kind == PRIORITIZED:
             index.levels[:] = tree_levels(memory.shape.capacity)

@@ -20,6 +20,7 @@ from headrace.tables.items.layout import (
     FIRST,
     FLAGS,
     HAS_KEY_INDEX,
+    LARGEST_PRIORITY,
     LIVE,
     ROW,
     SIZE,
@@ -143,6 +144,7 @@ class ItemRing(GrowingItems):
         changing.remove(self.items, self._live_slots())
         self.items.forget_keys()
         self.arrays.ring[UNIQUE] = self.arrays.ring[FLAGS] = 0
+        self.arrays.ring.view(np.float64)[LARGEST_PRIORITY] = 1.0
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """Sets priorities; returns the number of entries whose key has an item."""

@@ -22,7 +22,6 @@ from headrace.tables.items.layout import (
     FIRST,
     PRIORITY_OF_ALL,
     REMOVER_KIND,
-    RING_WORDS,
     SAMPLER_KIND,
     SPAN,
     ItemArrays,
@@ -124,7 +123,7 @@ def finish_items(items: ItemArrays, state: ItemState, names: set[str]) -> None:
     first, span = int(state.ring[FIRST]), int(state.ring[SPAN])
     items.common[PRIORITY_OF_ALL] = state.priority
     items.common_window[:] = state.window
-    for word in range(RING_WORDS):
+    for word in range(len(state.ring)):
         if word not in (SAMPLER_KIND, REMOVER_KIND):
             items.ring[word] = state.ring[word]
     if len(items.priorities) and "priorities" not in names:

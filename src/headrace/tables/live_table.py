@@ -59,6 +59,7 @@ class LiveTable(SampleQueue):
         counts: its counts so far, by the names `COUNTS`; None for zeros.
 
     Attributes:
+        new_priorities: float64[1], of the items for which a writer gives no priority; empty: the largest so far.
         has_warned_of_newest: whether it was logged that samples showed rows whose next rows are not known.
     """
 
@@ -73,6 +74,8 @@ class LiveTable(SampleQueue):
         super().__init__(table, ring, now, counts)
         self._table = table
         self._store = store
+        priority = table.new_priority
+        self.new_priorities = np.array([] if priority == "largest" else [priority], np.float64)
         self.has_warned_of_newest = False
 
     # ---- inserting -------------------------------------------------------------------------------------------------
@@ -245,6 +248,7 @@ class LiveTable(SampleQueue):
             max_size=self.ring.max_size,
             rate_limiter=self.limiter,
             max_times_sampled=self.max_times,
+            new_priority=self._table.new_priority,
         )
 
     def copy(self, buffers: dict[str, NDArray[Any]]) -> TableState[ItemState]:

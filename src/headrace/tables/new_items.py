@@ -22,7 +22,7 @@ class NewItems:
         first_key: key of the first item; the others follow. It is above all keys that were inserted before.
         rows: int64[M], first rows of the windows.
         windows: uint32[M, 3], or uint32[1, 3] for all.
-        priorities: float64[M], or float64[1] for all.
+        priorities: float64[M], or float64[1] for all; empty: the largest priority when they go in.
         keys: uint64[M], in any order, for items whose keys were given out ahead, in place of `first_key`; otherwise
             empty.
         source: where the items of a client's writer are counted on disk (`persist.disk.writer_counts`); -1: nowhere.

@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.errors import Closed, DeadlineExceeded, ItemNotFound
 from headrace.replay.interface import ReplayLike
+from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.spec import Signature
 from headrace.tables.description.rate_limiters import MinSize, SampleToInsertRatio
 from headrace.tables.description.rules import ItemRule
@@ -365,6 +366,29 @@ class ReplayContract(ABC):
             assert (batch.data["n"].tolist(), batch.info.priorities.tolist()) == ([1], [5.0])
             found = replay.table("t").statistics()
             assert (found.updates, found.ignored_updates) == (2, 1)
+
+    def test_new_items_get_the_largest_priority_so_far(self) -> None:
+        """Where the table says so, and the writer gives none; it is 1 at first, and after `reset`."""
+        table = _table(sampler=Lifo(), new_priority="largest")
+        with self.new(table) as replay, replay.writer(items=[ItemRule("t", 1)]) as writer:
+
+            def newest() -> ReplaySample:
+                writer.flush(timeout=_ACROSS)
+                return replay.sample("t", 1)
+
+            def appended() -> float:
+                writer.append({"n": 0})
+                return float(newest().info.priorities[0])
+
+            assert appended() == 1.0
+            for priority in (8.0, 0.5):
+                assert replay.update_priorities("t", newest().info.keys, [priority]) == 1
+            assert appended() == 8.0
+            for given, expected in ((16.0, 16.0), (2.0, 2.0), (None, 16.0)):
+                writer.create_item("t", 1, given)
+                assert newest().info.priorities[0] == expected
+            replay.reset("t")
+            assert appended() == 1.0
 
     def test_bad_priorities_change_nothing(self) -> None:
         """Not those beside them either."""

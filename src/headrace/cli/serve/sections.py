@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -53,6 +53,7 @@ class TableSection(_Section, frozen=True):
     max_size: int
     rate_limiter: LimiterSection = MinSizeSection(n=1)
     max_times_sampled: int = 0
+    new_priority: float | Literal["largest"] = 1.0
 
 
 class ReplaySection(_Section, frozen=True):

@@ -176,6 +176,7 @@ def _table(document: Document, key: Key) -> Table:
             max_size=given.max_size,
             rate_limiter=limiter,
             max_times_sampled=given.max_times_sampled,
+            new_priority=given.new_priority,
         )
 
 

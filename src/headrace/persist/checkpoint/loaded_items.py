@@ -28,6 +28,7 @@ from headrace.tables.items.layout import (
     RECORD_TIMES,
     RECORD_WORDS,
     RING_WORDS,
+    RING_WORDS_OF_0_1,
     SPAN,
     WINDOW_WORDS,
 )
@@ -70,7 +71,8 @@ def request_table(files: CheckpointFiles, entry: TableEntry, table: Table) -> Ta
 
 
 def _check_ring(entry: TableEntry) -> None:
-    if len(entry.ring) != RING_WORDS or not 1 <= entry.capacity <= MAX_ROWS or entry.scratch < 1:
+    has_words = len(entry.ring) in (RING_WORDS, RING_WORDS_OF_0_1)
+    if not has_words or not 1 <= entry.capacity <= MAX_ROWS or entry.scratch < 1:
         raise ValueError(f"table {entry.table.name!r}: expected the words of a ring, got {entry.ring}")
     first, span = entry.ring[FIRST], entry.ring[SPAN]
     if not (0 <= first < entry.capacity and 0 <= span <= entry.capacity):

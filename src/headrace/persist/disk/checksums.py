@@ -22,6 +22,7 @@ from headrace.tables.item_state import arrays_by_name, segments
 from headrace.tables.items.layout import (
     ACTIVE,
     FIRST,
+    LARGEST_PRIORITY,
     PRIORITY_OF_ALL,
     REMOVER_KIND,
     RING_WORDS,
@@ -73,7 +74,10 @@ def _kept(memory: ItemMemory) -> list[NDArray[np.generic]]:
     """Returns the arrays of items that are neither derived nor rewritten at an opening."""
     items = memory.arrays
     first, span = items.ring[[FIRST, SPAN]].tolist()
-    words = np.setdiff1d(np.arange(RING_WORDS), [SAMPLER_KIND, REMOVER_KIND])
+    # Files of 0.1.0 have no largest priority; below 1 it is replaced at an opening.
+    has_largest = items.ring.view(np.float64)[LARGEST_PRIORITY] > 1.0
+    left_out = [SAMPLER_KIND, REMOVER_KIND, *([] if has_largest else [LARGEST_PRIORITY])]
+    words = np.setdiff1d(np.arange(RING_WORDS), left_out)
     parts = [part for array in arrays_by_name(items).values() for part in segments(array, first, span)]
     common = items.common[[PRIORITY_OF_ALL]], items.common_window
     return [*parts, items.ring[words], *common, items.journal[[ACTIVE]]]

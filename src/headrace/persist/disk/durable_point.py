@@ -37,7 +37,7 @@ from headrace.store.pages.ranges import flagged_rows, used_ranges
 from headrace.store.pages.retained import RetainedPages
 from headrace.store.store import Store
 from headrace.tables.item_state import PER_ITEM, ItemState
-from headrace.tables.items.layout import RING_WORDS
+from headrace.tables.items.layout import RING_WORDS, RING_WORDS_OF_0_1
 
 DURABLE, RELEASED = "durable", "released"
 _FORMAT, _VERSION = "headrace durable point", 1
@@ -206,7 +206,7 @@ class DurablePoints:
 
 
 def _items_of(table: _Table, number: int, arrays: Mapping[str, NDArray[Any]]) -> ItemState:
-    if len(table.ring) != RING_WORDS:
+    if len(table.ring) not in (RING_WORDS, RING_WORDS_OF_0_1):
         raise CheckpointError(f"expected {RING_WORDS} words of table {table.name!r}, got {len(table.ring)}")
     return table.state(
         {name: arrays[f"{number}:{name}"] for name in PER_ITEM if f"{number}:{name}" in arrays}

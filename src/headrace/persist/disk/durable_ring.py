@@ -206,6 +206,7 @@ class DurableRing(ItemRing):
     def _prepare(self, count: int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]) -> None:
         """Replaces the arrays if that many items would not go into them."""
         items, shape = self.arrays, self.memory.shape
+        priorities = self.priorities_of(priorities)
         if count:
             is_empty = len(self) == 0
             window = windows[0] if is_empty else items.common_window

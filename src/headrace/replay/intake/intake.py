@@ -344,7 +344,7 @@ class Intake:
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def create_item(
-        self, table: str, length: int, priority: float, lane: int, given_key: int | None = None
+        self, table: str, length: int, priority: float | None, lane: int, given_key: int | None = None
     ) -> int:
         """Makes an item of the last `length` rows of a lane; returns its key, or -1 if these are not one window.
 
@@ -361,7 +361,7 @@ class Intake:
         key = self._keys.take(1) if given_key is None else given_key
         keys = _NO_KEYS if given_key is None else np.array([given_key], np.uint64)
         shape = np.array([[length, 0, 0]], np.uint32)
-        priorities = np.array([float(priority)])
+        priorities = live.new_priorities if priority is None else np.array([float(priority)])
         live.offer(NewItems(key, np.array([start]), shape, priorities, keys, self.source), self._pending)
         return key
 

@@ -278,14 +278,17 @@ class RowWriter:
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
-    def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
+    def create_item(self, table: str, length: int, priority: float | None = None, lane: int = 0) -> int:
         """See `WriterLike.create_item`."""
         return self._create_item(table, length, priority, lane, None)
 
-    def _create_item(self, table: str, length: int, priority: float, lane: int, given_key: int | None) -> int:
+    def _create_item(
+        self, table: str, length: int, priority: float | None, lane: int, given_key: int | None
+    ) -> int:
         self._check_open()
         self._replay.live_table(table)
-        check_priority(priority)
+        if priority is not None:
+            check_priority(priority)
         length, lane = check_count("length", length, 1), check_count("lane", lane, 0)
         if self._pending.count >= self._max_pending:
             self._wait_for_room()

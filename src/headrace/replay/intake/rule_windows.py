@@ -30,6 +30,7 @@ class RuleWindows:
 
     Attributes:
         number, rule, table: as above.
+        priorities: float64[1], of the items of the rule; empty: the largest so far.
         buffer: the buffer of its windows.
         given: float64[m], the priorities of the items of this call; None: that of the rule.
     """
@@ -38,7 +39,9 @@ class RuleWindows:
         self.number = number
         self.rule = rule
         self.table = table
-        self.buffer = WindowBuffer(store.pins, rule.window_rule, rule.priorities)
+        priorities = rule.priorities
+        self.priorities = priorities if len(priorities) else table.new_priorities
+        self.buffer = WindowBuffer(store.pins, rule.window_rule, self.priorities)
         self.given: NDArray[np.float64] | None = None
         self._arrays = store.arrays
         self._pins = store.pins
@@ -65,7 +68,7 @@ class RuleWindows:
         """
         buffer = self.buffer
         if end is not None and buffer.end != WHOLE:
-            buffer = WindowBuffer(self._pins, self.rule.window_rule._replace(end=end), buffer.priorities)
+            buffer = WindowBuffer(self._pins, self.rule.window_rule._replace(end=end), self.priorities)
         return buffer.find_at_ends(rows)
 
     def completes_with_the_next_step(self) -> bool:
@@ -81,9 +84,9 @@ class RuleWindows:
         """Says which windows the next call makes; see `WriterLike.select_windows`."""
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
-        """Returns the priorities of the next `count` items: float64[count], or float64[1] for all."""
+        """Returns the priorities of the next `count` items; see `NewItems.priorities`."""
         if self.given is None:
-            return self.buffer.priorities
+            return self.priorities
         taken, self.given = self.given[:count], self.given[count:]
         assert len(taken) == count, "a priority was given for every item"
         return taken
@@ -95,7 +98,7 @@ class StreamWindows(RuleWindows):
     def __init__(self, number: int, rule: Rule, table: LiveTable, store: Store, lanes: Lanes) -> None:
         super().__init__(number, rule, table, store, lanes)
         self._buffers = {
-            block: WindowBuffer(store.pins, rule.window_rule, rule.priorities, block.lanes)
+            block: WindowBuffer(store.pins, rule.window_rule, self.priorities, block.lanes)
             for block in lanes.blocks
         }
 

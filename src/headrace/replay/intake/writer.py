@@ -59,7 +59,7 @@ class Writer:
         """
         self._rows.end_episode(final, lane)
 
-    def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
+    def create_item(self, table: str, length: int, priority: float | None = None, lane: int = 0) -> int:
         """Makes an item of the last `length` rows of a lane; it is queued on return.
 
         Returns:

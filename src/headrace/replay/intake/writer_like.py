@@ -212,13 +212,13 @@ class WriterLike(Protocol):
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
-    def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
+    def create_item(self, table: str, length: int, priority: float | None = None, lane: int = 0) -> int:
         """Makes an item of the last `length` rows of a lane.
 
         Args:
             table: its name.
             length: number of rows, 1 to `history`, all of one episode.
-            priority: finite and >= 0.
+            priority: finite and >= 0; None: `Table.new_priority`.
             lane: its number.
 
         Returns:

@@ -233,7 +233,7 @@ class ShardedRowWriter:
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
-    def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
+    def create_item(self, table: str, length: int, priority: float | None = None, lane: int = 0) -> int:
         """See `WriterLike.create_item`.
 
         Raises:

@@ -40,7 +40,7 @@ class RuleDescription(msgspec.Struct, kw_only=True):
     kind: Literal["item", "episode", "pattern"]
     table: str
     length: int
-    priority: float
+    priority: float | None
     stride: int = 1
     end: str = "DROP"
     lookahead: int = 0
@@ -221,7 +221,7 @@ class CreateItem(Operation, kw_only=True):
 
     table: str
     length: int
-    priority: float
+    priority: float | None
     lane: int
     key: int
 

@@ -32,7 +32,7 @@ class ItemRule:
         stride: rows from the start of one window to the next.
         end: what becomes of the rows at the end of an episode that fill no window. With CONTINUE the windows go on over
             the ends of episodes, final rows included.
-        priority: of every item; or, for a `StepWriter`, a function of the item's rows.
+        priority: of every item; or, for a `StepWriter`, a function of the item's rows. None: `Table.new_priority`.
         lookahead: the item waits until this number of further rows of its episode, or its end, are stored, and keeps
             them as long as it lives. An n-step transition needs n.
 
@@ -51,7 +51,7 @@ class ItemRule:
     length: int
     stride: int
     end: EndOfEpisode
-    priority: float | PriorityFunction
+    priority: float | PriorityFunction | None
     lookahead: int
 
     def __init__(
@@ -60,7 +60,7 @@ class ItemRule:
         length: int,
         stride: int = 1,
         end: EndOfEpisode = EndOfEpisode.DROP,
-        priority: float | PriorityFunction = 1.0,
+        priority: float | PriorityFunction | None = None,
         lookahead: int = 0,
     ) -> None:
         for name, number in (("length", length), ("stride", stride), ("lookahead", lookahead)):
@@ -98,9 +98,9 @@ class ItemRule:
 
     @property
     def priorities(self) -> NDArray[np.float64]:
-        """The priority of its items, float64[1]."""
+        """The priority of its items, float64[1]; empty: that of the table."""
         assert not callable(self.priority), "checked_rules lets numbers pass only"
-        return np.array([self.priority])
+        return _as_array(self.priority)
 
     @property
     def is_every_row(self) -> bool:
@@ -118,14 +118,14 @@ class ItemRule:
 
 
 class _OnePriority:
-    """Properties of rules whose items hold several rows and have one priority, a number."""
+    """Properties of rules whose items hold several rows and have one priority."""
 
-    priority: float
+    priority: float | None
 
     @property
     def priorities(self) -> NDArray[np.float64]:
-        """The priority of its items, float64[1]."""
-        return np.array([self.priority])
+        """The priority of its items, float64[1]; empty: that of the table."""
+        return _as_array(self.priority)
 
     @property
     def is_every_row(self) -> bool:
@@ -140,12 +140,12 @@ class WholeEpisodes(_OnePriority):
     Args:
         table: the table's name.
         length: the most rows.
-        priority: of every item.
+        priority: of every item; None: `Table.new_priority`.
     """
 
     table: str
     length: int
-    priority: float = 1.0
+    priority: float | None = None
 
     @property
     def window_rule(self) -> WindowRule:
@@ -166,13 +166,13 @@ class PatternWindow(_OnePriority):
         table: the table's name.
         length: rows of a window.
         skip: rows after it, up to the newest row of the lane when the item is made.
-        priority: of every item.
+        priority: of every item; None: `Table.new_priority`.
     """
 
     table: str
     length: int
     skip: int = 0
-    priority: float = 1.0
+    priority: float | None = None
 
     @property
     def window_rule(self) -> WindowRule:
@@ -208,13 +208,17 @@ def checked_rules(items: Sequence[Rule]) -> list[Rule]:
     return list(items)
 
 
-def checked_priority(priority: float | PriorityFunction) -> float | PriorityFunction:
-    """Returns a priority that a rule may have: a function, or a finite number >= 0 as a float.
+def _as_array(priority: float | None) -> NDArray[np.float64]:
+    return np.array([] if priority is None else [priority], np.float64)
+
+
+def checked_priority(priority: float | PriorityFunction | None) -> float | PriorityFunction | None:
+    """Returns a priority that a rule may have: a function, None, or a finite number >= 0 as a float.
 
     Raises:
         ValueError: another number.
     """
-    if callable(priority):
+    if priority is None or callable(priority):
         return priority
     check_priority(priority)
     return float(priority)

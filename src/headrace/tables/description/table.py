@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
-from headrace.checks import check_count
+from headrace.checks import check_count, shown
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, Stack
 from headrace.tables.description.selectors import (
     AnySelector,
@@ -28,9 +30,13 @@ class Table:
         max_size: the most items.
         rate_limiter: when inserting and sampling wait; by default sampling waits for the first item.
         max_times_sampled: number of samples after which an item leaves; 0 for no limit.
+        new_priority: of the items for which a writer gives none: a number, or "largest", the largest priority that an
+            item of the table has had since it was made or reset, 1 at least. The latter is that of T. Schaul et al.,
+            "Prioritized Experience Replay" (2016).
 
     Raises:
-        ValueError: an empty name, max_size < 1, max_times_sampled < 0, or a limiter that could never open.
+        ValueError: an empty name, max_size < 1, max_times_sampled < 0, a new_priority that is negative or not finite,
+            or a limiter that could never open.
 
     >>> from headrace.replay import selectors
     >>> Table("replay", sampler=selectors.Uniform(), remover=selectors.Fifo(), max_size=1000).max_size
@@ -45,6 +51,7 @@ class Table:
     max_size: int
     rate_limiter: RateLimiter
     max_times_sampled: int
+    new_priority: float | Literal["largest"]
 
     def __init__(
         self,
@@ -55,6 +62,7 @@ class Table:
         max_size: int,
         rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
         max_times_sampled: int = 0,
+        new_priority: float | Literal["largest"] = 1.0,
     ) -> None:
         if type(name) is not str or not name:
             raise ValueError(f"name: expected a non-empty string, got {name!r}")
@@ -72,6 +80,7 @@ class Table:
             "max_size": int(max_size),
             "rate_limiter": rate_limiter,
             "max_times_sampled": max_times_sampled,
+            "new_priority": _checked_new_priority(name, new_priority),
         }
         for field, value in fields.items():
             object.__setattr__(self, field, value)
@@ -99,14 +108,20 @@ class Table:
         *,
         name: str = "replay",
         rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
+        new_priority: float | Literal["largest"] = 1.0,
     ) -> Table:
         """Returns a table that samples in proportion to `priority ** exponent` and removes the oldest items.
 
-        >>> Table.prioritized(1000, 0.6).sampler
+        >>> Table.prioritized(1000, 0.6, new_priority="largest").sampler
         Prioritized(priority_exponent=0.6)
         """
         return cls(
-            name, sampler=Prioritized(exponent), remover=Fifo(), max_size=max_size, rate_limiter=rate_limiter
+            name,
+            sampler=Prioritized(exponent),
+            remover=Fifo(),
+            max_size=max_size,
+            rate_limiter=rate_limiter,
+            new_priority=new_priority,
         )
 
     @classmethod
@@ -142,6 +157,23 @@ class Table:
             rate_limiter=Stack(max_size),
             max_times_sampled=1,
         )
+
+
+def _checked_new_priority(name: str, priority: float | Literal["largest"]) -> float | Literal["largest"]:
+    """Returns the priority of new items.
+
+    Raises:
+        ValueError: neither "largest" nor a finite number >= 0.
+    """
+    if isinstance(priority, str | bool):
+        is_good = priority == "largest"
+    else:
+        is_good = hasattr(priority, "__float__") and 0 <= float(priority) < math.inf
+    if not is_good:
+        raise ValueError(
+            f"table {name!r}: new_priority: expected a finite number >= 0 or 'largest', got {shown(priority)}"
+        )
+    return priority if isinstance(priority, str) else float(priority)
 
 
 def check_rate_limiter(name: str, rate_limiter: RateLimiter) -> None:

@@ -43,7 +43,7 @@ class LimiterJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_diff: float | None
 
 
-class TableJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TableJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A table, without its state."""
 
     name: str
@@ -52,6 +52,7 @@ class TableJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_size: int
     rate_limiter: LimiterJson
     max_times_sampled: int
+    new_priority: float | Literal["largest"] = 1.0
 
 
 def table_to_json(table: Table) -> TableJson:
@@ -70,6 +71,7 @@ def table_to_json(table: Table) -> TableJson:
         table.max_size,
         limiter_to_json(table.rate_limiter),
         table.max_times_sampled,
+        table.new_priority,
     )
 
 
@@ -89,6 +91,7 @@ def table_from_json(record: TableJson) -> Table:
         max_size=record.max_size,
         rate_limiter=limiter_from_json(record.rate_limiter),
         max_times_sampled=record.max_times_sampled,
+        new_priority=record.new_priority,
     )
 
 

@@ -25,6 +25,7 @@ if not cython.compiled:
         DEAD,
         FIRST,
         HEAP,
+        LARGEST_PRIORITY,
         LOOKAHEAD,
         PRIORITIZED,
         REAL,
@@ -101,6 +102,7 @@ def _update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> Int:
         return 0
     _likely_slots(items, keys)
     remover = items.remover.kind
+    largest: Float = items.ring_floats[LARGEST_PRIORITY]
     found: Int = 0
     for index in range(keys.shape[0]):
         likely: Int = items.changed[min(index + AHEAD, keys.shape[0] - 1)]
@@ -117,12 +119,14 @@ def _update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> Int:
         if items.journal.shape[0]:
             items.remember(slot)
         items.priorities[slot] = priorities[index]
+        largest = max(largest, priorities[index])
         if items.last_updates.shape[0]:
             items.last_updates[slot] = items.ring[CHANGES]
             items.ring[CHANGES] += 1
         items.sampler.update(slot, priorities[index])
         if remover == PRIORITIZED or remover == HEAP:
             items.remover.update(slot, priorities[index])
+    items.ring_floats[LARGEST_PRIORITY] = largest
     items.sampler.refresh(items.changed, 0, found)
     items.remover.refresh(items.changed, 0, found)
     return found

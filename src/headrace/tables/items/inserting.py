@@ -17,6 +17,7 @@ if not cython.compiled:
         FLAGS,
         HAS_SEQUENCES,
         INSERTED,
+        LARGEST_PRIORITY,
         LIFO,
         LIVE,
         LOOKAHEAD,
@@ -49,7 +50,7 @@ def insert(
             and are above all keys in the ring. Empty: `first_key` counts.
         rows: int64[M], first rows of the windows.
         shapes: uint32[3 * M], or uint32[3] for all: the windows.
-        priorities: float64[M], or float64[1] for all.
+        priorities: float64[M], or float64[1] for all; empty: the largest priority so far.
 
     Returns:
         The number of items that were inserted, and the reason to stop: DONE, or the obstacle to remove before another
@@ -58,7 +59,7 @@ def insert(
     # Rules: replay T5
     count, num_priorities = rows.shape[0], priorities.shape[0]
     num_shapes = shapes.shape[0] // WINDOW_WORDS
-    if num_shapes not in (1, count) or num_priorities not in (1, count):
+    if num_shapes not in (1, count) or num_priorities not in (0, 1, count):
         raise ValueError(
             f"expected 1 or {count} windows and priorities, got {num_shapes} and {num_priorities}"
         )
@@ -74,6 +75,8 @@ def insert_rows(
 ) -> tuple[Int, Int]:
     """Does the same as `insert`, without its checks."""
     count: Int = rows.shape[0]
+    if priorities.shape[0] == 0:
+        priorities = items.ring_floats[LARGEST_PRIORITY : LARGEST_PRIORITY + 1]
     leaving = max(0, items.ring[LIVE] + count - items.counters[MAX_SIZE])
     if keys.shape[0] == 0 and _is_run(items, count, shapes, priorities, leaving):
         _let_run_leave(items, leaving)
@@ -149,6 +152,8 @@ def _obstacle(items: Items, shapes: UInts, shape: Int, priority: Float) -> Int:
             items.common[PRIORITY_OF_ALL] = priority
         if items.common[PRIORITY_OF_ALL] != priority:
             return NO_PRIORITIES
+    if priority > items.ring_floats[LARGEST_PRIORITY]:
+        items.ring_floats[LARGEST_PRIORITY] = priority
     return DONE
 
 

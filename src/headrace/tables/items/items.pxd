@@ -36,6 +36,7 @@ cdef class Items:
     cdef UInts windows
     cdef Longs last_updates
     cdef Doubles common
+    cdef Doubles ring_floats
     cdef UInts common_window
     cdef Longs ring
     cdef Longs journal

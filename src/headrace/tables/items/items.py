@@ -137,6 +137,7 @@ class Items:
         self.common = arrays.common
         self.common_window = arrays.common_window
         self.ring = arrays.ring
+        self.ring_floats = arrays.ring.view(np.float64)
         self.journal = arrays.journal
         self.sampler = Index(arrays.sampler, arrays.priorities, arrays.last_updates)
         self.remover = Index(arrays.remover, arrays.priorities, arrays.last_updates)

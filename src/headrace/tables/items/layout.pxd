@@ -13,7 +13,8 @@ cdef enum:
     HAS_SEQUENCES = 1
     HAS_KEY_INDEX = 2
     DELETES = 10
-    RING_WORDS = 14
+    LARGEST_PRIORITY = 14
+    RING_WORDS = 15
     PRIORITY_OF_ALL = 0
     FIFO = 0
     LIFO = 1

@@ -37,7 +37,10 @@ REMOVER_KIND = 6
 FLAGS = 7
 # Counts of the table; kept here only where the items are in a file (`durable_ring.py`).
 INSERTS, SAMPLES, DELETES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES = range(8, 14)
-RING_WORDS = 14
+# The largest priority of an item so far, 1.0 at first: the bits of a float64. Files of 0.1.0 lack this word.
+LARGEST_PRIORITY = 14
+RING_WORDS = 15
+RING_WORDS_OF_0_1 = 14
 
 # The bits of FLAGS.
 HAS_SEQUENCES = 1  # some item was more than one row since the last reset

@@ -49,7 +49,7 @@ class WindowBuffer(WindowPlan):
     Args:
         pins: of the store.
         rule: in numbers.
-        priorities: float64[1], of the items.
+        priorities: float64[1], of the items; empty: the largest priority so far.
         lanes: of the block whose windows go on over the ends of episodes; other rules need no memory of them.
 
     Attributes:

@@ -34,7 +34,7 @@ class PatternRule:
         columns: name in the batch to (column, offsets). A column may be a path or the root of a tree. An int presents
             `[B, ...]`; a slice, range or list presents `[B, W, ...]` in its order.
         conditions: those that must hold; none: every row.
-        priority: of every item; or a function of the rows that it keeps, oldest first.
+        priority: of every item; or a function of the rows that it keeps, oldest first. None: `Table.new_priority`.
 
     Raises:
         ValueError: no columns, no offsets, an offset >= 0, a slice without a start, a bad priority.
@@ -51,7 +51,7 @@ class PatternRule:
     columns: Mapping[str, tuple[str, Offsets]]
     _: dataclasses.KW_ONLY
     conditions: Sequence[Condition] = ()
-    priority: float | PriorityFunction = 1.0
+    priority: float | PriorityFunction | None = None
 
     def __post_init__(self) -> None:
         where = f"PatternRule of table {self.table!r}"

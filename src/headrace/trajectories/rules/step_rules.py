@@ -31,6 +31,7 @@ class NStepRule:
         n_step: largest number of transitions in a return.
         gamma: the discount of one step.
         priority: of every item; or a function of the rows t to t + n, or to the end of the episode.
+            None: `Table.new_priority`.
 
     Raises:
         ValueError: n_step < 1, gamma outside [0, 1], a priority that is negative or not finite.
@@ -45,7 +46,7 @@ class NStepRule:
     table: str
     n_step: int = 1
     gamma: float = 0.99
-    priority: float | PriorityFunction = 1.0
+    priority: float | PriorityFunction | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_step", check_count("n_step", self.n_step, 1))
@@ -67,7 +68,7 @@ class EpisodeRule:
         max_length: the largest number of transitions; an environment's time limit is the right number.
         overflow: treatment of a longer episode: "raise" refuses the step, "drop" makes no item of it, "split" makes
             items of `max_length` transitions that share a row.
-        priority: of every item; or a function of its rows.
+        priority: of every item; or a function of its rows. None: `Table.new_priority`.
 
     Raises:
         ValueError: max_length < 1, another overflow, a priority that is negative or not finite.
@@ -82,7 +83,7 @@ class EpisodeRule:
     table: str
     max_length: int
     overflow: str = "raise"
-    priority: float | PriorityFunction = 1.0
+    priority: float | PriorityFunction | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_length", check_count("max_length", self.max_length, 1))

@@ -22,7 +22,7 @@ class SequenceWriter(StepWriter):
         length: rows of a window; an episode of T transitions has T + 1, the final row included.
         period: rows from the start of one window to the next.
         end: treatment of the rows at the end of an episode that fill no window.
-        priority: of every item; or a function of its rows.
+        priority: of every item; or a function of its rows. None: `Table.new_priority`.
         lanes, autoreset, env, timeout: see `StepWriter`.
 
     >>> import headrace as hr
@@ -47,7 +47,7 @@ class SequenceWriter(StepWriter):
         period: int,
         end: EndOfEpisode,
         *,
-        priority: float | PriorityFunction = 1.0,
+        priority: float | PriorityFunction | None = None,
         lanes: int | None = None,
         autoreset: Any = None,
         env: Any = None,
@@ -65,7 +65,7 @@ class EpisodeWriter(StepWriter):
         table: the table's name.
         max_length: largest number of transitions; an environment's time limit is the right number.
         overflow: treatment of a longer episode: "raise", "drop" or "split" (`EpisodeRule`).
-        priority: of every item; or a function of its rows.
+        priority: of every item; or a function of its rows. None: `Table.new_priority`.
         lanes, autoreset, env, timeout: see `StepWriter`.
 
     >>> import headrace as hr
@@ -89,7 +89,7 @@ class EpisodeWriter(StepWriter):
         max_length: int,
         *,
         overflow: str = "raise",
-        priority: float | PriorityFunction = 1.0,
+        priority: float | PriorityFunction | None = None,
         lanes: int | None = None,
         autoreset: Any = None,
         env: Any = None,

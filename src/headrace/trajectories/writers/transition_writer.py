@@ -35,7 +35,7 @@ class TransitionWriter(StepWriter):
         table: the table's name; None is the only table of the replay.
         n_step: largest number of transitions in a return.
         gamma: the discount of one step.
-        priority: of every item; or a function of the rows t to t + n.
+        priority: of every item; or a function of the rows t to t + n. None: `Table.new_priority`.
         lanes, autoreset, env, timeout: see `StepWriter`.
 
     >>> import headrace as hr
@@ -60,7 +60,7 @@ class TransitionWriter(StepWriter):
         n_step: int = 1,
         gamma: float = 0.99,
         *,
-        priority: float | PriorityFunction = 1.0,
+        priority: float | PriorityFunction | None = None,
         lanes: int | None = None,
         autoreset: Any = None,
         env: Any = None,

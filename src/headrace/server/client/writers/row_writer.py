@@ -313,11 +313,12 @@ class RemoteRowWriter:
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
-    def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
+    def create_item(self, table: str, length: int, priority: float | None = None, lane: int = 0) -> int:
         """See `WriterLike.create_item`."""
         self._check_open()
         self._check_table(table)
-        check_priority(priority)
+        if priority is not None:
+            check_priority(priority)
         length, lane = check_count("length", length, 1), self._checked_lane(lane)
         if self._items.may_exceed(self._max_pending, self._timeout):
             self._wait_for_room()
@@ -332,7 +333,7 @@ class RemoteRowWriter:
             use=Use(items=1),
             table=table,
             length=length,
-            priority=float(priority),
+            priority=None if priority is None else float(priority),
             lane=lane,
             key=key,
         )

@@ -182,7 +182,7 @@ class ServedRowWriter(RowWriter):
         self._append_written({name: column[first:] for name, column in steps.items()}, count, _NO_ROWS)
         return count
 
-    def create_item_as(self, key: int, table: str, length: int, priority: float, lane: int) -> None:
+    def create_item_as(self, key: int, table: str, length: int, priority: float | None, lane: int) -> None:
         """Makes an item with a key that the client was given ahead, unless it exists; see `WriterLike.create_item`.
 
         Raises:
