@@ -23,7 +23,7 @@ multiprocessing.current_process()._config["semprefix"] = SEMAPHORES
 
 
 def pytest_collection_finish():
-    """Leaves the tests and what they import out of each later `gc.collect()`, which took a second in the whole suite."""
+    """Leaves the tests and what they import out of each later `gc.collect()`, which took a second in a whole run."""
     gc.collect()
     gc.freeze()
 

@@ -7,24 +7,9 @@ import numpy as np
 from counting_rollouts import worker
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_agents import AGENTS, ScriptedEnv, Turn, by_time
+from scripted_agents import AGENTS, ScriptedEnv, Turn, by_time, script
 
 import headrace as hr
-
-
-def script(draws: Sequence[tuple[int, int]]) -> list[Turn]:
-    """Makes turns of numbers whose bits choose which agents are observed, and which end."""
-    alive, joined, turns = set(AGENTS), {"a"}, []
-    for seen_bits, end_bits in draws:
-        seen = {agent for i, agent in enumerate(AGENTS) if agent in alive and seen_bits >> i & 1} or (
-            alive & {"a"}
-        )
-        ends = {agent for i, agent in enumerate(AGENTS) if agent in alive & joined and end_bits >> i & 1}
-        rewards = {agent: float(1 + i) for i, agent in enumerate(AGENTS) if agent in alive}
-        turns.append(Turn("".join(sorted(seen)), rewards, "".join(sorted(ends))))
-        joined |= seen
-        alive -= ends
-    return turns
 
 
 def expected_rows(turns: Sequence[Turn], steps: int) -> list[tuple[Any, ...]]:

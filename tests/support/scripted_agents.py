@@ -24,6 +24,21 @@ class Turn(NamedTuple):
     truncated: Sequence[str] = ""
 
 
+def script(draws: Sequence[tuple[int, int]]) -> list[Turn]:
+    """Makes turns of numbers whose bits choose which agents are observed, and which end."""
+    alive, joined, turns = set(AGENTS), {"a"}, []
+    for seen_bits, end_bits in draws:
+        seen = {agent for i, agent in enumerate(AGENTS) if agent in alive and seen_bits >> i & 1} or (
+            alive & {"a"}
+        )
+        ends = {agent for i, agent in enumerate(AGENTS) if agent in alive & joined and end_bits >> i & 1}
+        rewards = {agent: float(1 + i) for i, agent in enumerate(AGENTS) if agent in alive}
+        turns.append(Turn("".join(sorted(seen)), rewards, "".join(sorted(ends))))
+        joined |= seen
+        alive -= ends
+    return turns
+
+
 class ScriptedEnv:
     """Plays a script in each episode. An observation is int64[3]: number of the agent, episode, time.
 
