@@ -1,5 +1,8 @@
 """A collector writes into a replay of a client, or a wrapper around one, as it does into one of its process (CF1)."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -135,7 +138,157 @@ def test_a_failure_begins_new_episodes(elsewhere):
     np.testing.assert_array_equal(data["next_observation"][:, 2] - data["observation"][:, 2], data["n"])
 
 
-def test_workers_need_a_replay_of_the_process(elsewhere):
-    given, _ = elsewhere()
-    with pytest.raises(TypeError, match=r"replay_buffer: expected a Replay of this process.*hr.Collector"):
-        hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=4, replay_buffer=given)
+# ---- workers ---------------------------------------------------------------------------------------------------------
+
+
+def worker_environments(kind):
+    """One `create_env_fn` for each of two workers, of two copies each."""
+    halves = (LENGTHS[:2], LENGTHS[2:])
+    if kind == "single":
+        return [in_turn(counter_env_fns(half)) for half in halves], {"num_envs": 2}
+    return [lambda half=half: counter_vector_env(half, kind) for half in halves], {}
+
+
+CLIENT = pytest.mark.parametrize("elsewhere", ["client"], indirect=True)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "kind"),
+    [("wrapper", "single"), ("client", "single"), ("client", "next_step")],
+    indirect=["elsewhere"],
+)
+def test_workers_write_the_same_items_as_a_collector_into_a_replay_of_the_process(
+    elsewhere, make_replay, kind
+):
+    # CF1 to CF3, CQ2, CS5: a batch is handed out when its rows are in the replay.
+    given, remote = elsewhere()
+    local = make_replay(SIGNATURE, once())
+
+    def policy(seen):
+        return seen[:, 2] % 4
+
+    def collect(collector, counted):
+        with collector:
+            batches = [collector.next(timeout=20)]
+            # The newest transitions of open episodes become items when a step or a final row follows.
+            assert batches[0].frames - 4 <= len(counted.table("t")) <= batches[0].frames
+            collector.reset()
+            return batches + [collector.next(timeout=20) for _ in range(2)]
+
+    create, more = environments("single" if kind == "single" else "next_step")
+    expected = collect(
+        hr.Collector(create, policy, frames_per_batch=20, replay_buffer=local, seed=3, **more), local
+    )
+    create, more = worker_environments(kind)
+    batches = collect(
+        hr.MultiCollector(
+            create, policy, frames_per_batch=20, sync=True, replay_buffer=given, seed=3, **more
+        ),
+        remote,
+    )
+    names = ["action", "reward", "terminated", "t", "mask"]
+    for one, other in zip(batches, expected, strict=True):
+        same({name: one[name] for name in names}, {name: other[name] for name in names})
+    assert len(remote.table("t")) == sum(batch.frames for batch in batches)
+    same(comparable(items_of(remote)), comparable(items_of(local)))
+
+
+def comparable(items):
+    """Without the numbers of copies, which each worker counts from 0; in a fixed order."""
+    columns = {name: column[..., 1:] if "observation" in name else column for name, column in items.items()}
+    flat = np.concatenate([column.reshape(len(column), -1) for column in columns.values()], axis=1)
+    order = np.lexsort(flat.T)
+    return {name: column[order] for name, column in columns.items()}
+
+
+def transitions_of(data, count):
+    """Checks that each transition of `count` lanes with endless episodes is there once, and none is missing."""
+    seen = data["observation"]
+    for copy in range(count):
+        steps = np.sort(seen[seen[:, 0] == copy][:, 2])
+        np.testing.assert_array_equal(steps, np.arange(len(steps)))
+    np.testing.assert_array_equal(data["next_observation"] - seen, np.tile([0, 0, 1], (len(seen), 1)))
+
+
+def endless(worker):
+    return in_turn([lambda copy=copy: CounterEnv(10**9, copy=copy) for copy in (2 * worker, 2 * worker + 1)])
+
+
+@CLIENT
+def test_workers_run_freely_through_a_full_table(elsewhere):
+    # CF4, CF5, CF7, CV7: the rate limiter holds the workers back.
+    given, replay = elsewhere(max_size=40, rate_limiter=hr.rate_limiters.Queue(40))
+    with hr.MultiCollector(
+        [endless(0), endless(1)], frames_per_batch=20, sync=False, num_envs=2, replay_buffer=given,
+        total_frames=400,
+    ) as collector:  # fmt: skip
+        collector.start()
+        parts, taken = [], 0
+        while taken < 200:
+            parts.append(replay.sample("t", 10, views=hr.views.transition(), timeout=20).data)
+            taken += 10
+        while taken < 396:
+            parts.append(replay.sample("t", 1, views=hr.views.transition(), timeout=20).data)
+            taken += 1
+        collector.async_shutdown()
+    left = 400 - taken
+    parts.append(replay.sample("t", left, views=hr.views.transition(), timeout=20).data)
+    assert not len(replay.table("t"))
+    transitions_of({name: np.concatenate([each[name] for each in parts]) for name in parts[0]}, 4)
+
+
+@CLIENT
+def test_all_that_was_collected_is_stored_in_a_pause(elsewhere):
+    # CF6
+    given, replay = elsewhere()
+    with hr.MultiCollector(
+        [endless(0), endless(1)], frames_per_batch=20, sync=False, num_envs=2, replay_buffer=given
+    ) as collector:  # fmt: skip
+        collector.start()
+        for count in range(1, 6):
+            replay.sample("t", 30, timeout=20)
+            with collector.pause():
+                frames, items = collector.statistics().frames, len(replay.table("t"))
+                taken = 30 * count
+                # The last transition of each lane follows with its next observation.
+                assert frames - 4 <= taken + items <= frames
+                assert len(replay.table("t")) == items
+
+
+@CLIENT
+def test_a_killed_worker_loses_no_row_of_a_batch(elsewhere):
+    # CX3, CX6: its rows were copied; the new process writes into lanes of its own.
+    given, replay = elsewhere()
+    with hr.AsyncCollector(lambda: CounterEnv(50), frames_per_batch=10, replay_buffer=given) as collector:
+        frames = collector.next(timeout=20).frames
+        os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
+        while not collector.statistics().restarts:
+            frames += collector.next(timeout=20).frames
+        frames += collector.next(timeout=20).frames
+        collector.shutdown()
+        assert len(replay.table("t")) >= frames
+    data = items_of(replay)
+    np.testing.assert_array_equal(data["next_observation"][:, 2] - data["observation"][:, 2], data["n"])
+
+
+def ask_for_ever(collector):
+    while True:
+        collector.get_distant_attr("worker_idx")
+
+
+def test_a_server_that_is_gone_ends_the_collector_with_its_error(tmp_path, make_replay):
+    # CF8, CX2
+    replay = make_replay(SIGNATURE, once())
+    server = hr.Server({"r": replay}, address=None, unix=tmp_path / "socket").start()
+    with hr.Client(server.address, timeout=0.5) as client:
+        collector = hr.AsyncCollector(
+            lambda: CounterEnv(50), frames_per_batch=10, replay_buffer=client.replay("r")
+        )
+        try:
+            collector.start()
+            replay.sample("t", 1, timeout=20)
+            server.stop()
+            with pytest.raises((hr.Disconnected, hr.Closed)):
+                ask_for_ever(collector)
+        finally:
+            collector.shutdown(raise_on_error=False)

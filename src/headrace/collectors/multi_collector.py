@@ -47,8 +47,10 @@ class MultiCollector(CollectorBase):
     own: they may be written to, never change by themselves, and outlive the collector.
 
     With `replay_buffer` the workers write their rows into leased pages of the replay's store: freely after `start()`,
-    or while the collector is iterated. Nothing is pickled per step or per batch. Weights are published in memory that
-    all workers share; a worker looks at one number per step.
+    or while the collector is iterated. Rows for a replay that is elsewhere, such as a client's, are sent on by this
+    process: a worker begins its next rollout when those before are stored, and its death loses none of them. Nothing is
+    pickled per step or per batch. Weights are published in memory that all workers share; a worker looks at one number
+    per step.
 
     `create_env_fn` and the policy travel by cloudpickle, so lambdas work, and a script needs no main guard.
 

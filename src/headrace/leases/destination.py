@@ -108,6 +108,11 @@ class ReplayItems(Destination):
         self._intake.drop(lanes)
         self._intake.end_streams(lanes)
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether items wait for a rate limiter."""
+        return self.pending.count > 0
+
     def wait_pending(self, most: int) -> None:
         """Returns when fewer than `most` items wait for a rate limiter.
 

@@ -109,6 +109,11 @@ class GroupStatus:
                 self._was_raised = True
                 raise failure
 
+    def notify(self) -> None:
+        """Lets the threads that wait look again."""
+        with self.changed:
+            self.changed.notify_all()
+
     def wait(self, there: Callable[[], bool], timeout: float | None, describe: Callable[[], str]) -> None:
         """Waits until `there` returns True.
 

@@ -18,7 +18,7 @@ from headrace.collectors.handle.step_watch import StepWatch
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import Progress, Ready, Reset, Seed, SetHooks, Start
 from headrace.collectors.statistics import WorkerStatistics, WorkerTally
-from headrace.errors import Disconnected, StoreFull
+from headrace.errors import DeadlineExceeded, Disconnected, StoreFull
 from headrace.leases.messages import Message
 from headrace.leases.selector import PEERS
 
@@ -185,9 +185,15 @@ class WorkerHandle:
 
     @property
     def may_begin(self) -> bool:
-        """Whether the worker is there, and no items of its rows wait for a rate limiter."""
+        """Whether the worker is there, and neither its rows nor items of them wait to go into the replay."""
         rows = self.peer.rows
         return not self.status.is_restarting and rows is not None and not rows.has_pending
+
+    @property
+    def is_forwarding(self) -> bool:
+        """Whether rows of the worker are on their way to a replay that is elsewhere."""
+        rows = self.peer.rows
+        return rows is not None and rows.is_forwarding
 
     def describe_pending(self) -> str:
         """Names the items of its rows that wait for a rate limiter; empty where none do."""
@@ -242,7 +248,7 @@ class WorkerHandle:
         try:
             if rows is not None:
                 rows.close()
-        except StoreFull as error:
+        except (StoreFull, DeadlineExceeded, Disconnected) as error:
             self._group.note_unfinished(error)
 
     def lose_rows(self) -> None:
@@ -251,7 +257,7 @@ class WorkerHandle:
         try:
             if rows is not None:
                 rows.close()
-        except StoreFull as error:
+        except (StoreFull, DeadlineExceeded, Disconnected) as error:
             _log.warning("%s: the final rows of its open trajectories are missing: %s", self, error)
 
     def disown(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.lent_pages import LentPages
 from headrace.collectors.batches.rollout_store import rollout_store
+from headrace.collectors.handle.forwarded_rows import ForwardedRows
 from headrace.collectors.messages import Ready, RowsAt
 from headrace.errors import Closed
 from headrace.leases.connection import LeaseConnection
@@ -29,6 +30,11 @@ class Send(Protocol):
         ...
 
 
+def shared_store(ready: Ready, signature: Signature) -> Store:
+    """Returns a store for the rollouts of a worker, in memory that it can map."""
+    return rollout_store(signature, ready.steps, ready.num_envs, Arena.shared)
+
+
 class WorkerRows:
     """Leases pages to a worker, commits what it reports, and makes batches of it.
 
@@ -36,6 +42,7 @@ class WorkerRows:
         ready: describes the worker.
         send: sends messages to it.
         items: takes the rows into a replay; None: they are in a store of their own, until they are copied into batches.
+            `ForwardedRows` do both.
         may_wait: whether the worker is to wait for a page that is not free; else that is `StoreFull`.
     """
 
@@ -43,7 +50,7 @@ class WorkerRows:
         self,
         ready: Ready,
         send: Send,
-        items: ReplayItems | None = None,
+        items: ReplayItems | ForwardedRows | None = None,
         may_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         self._ready = ready
@@ -63,7 +70,7 @@ class WorkerRows:
             StoreFull: no page is free.
         """
         before = None if self._reader is None else (self._grantor, self._connection, self._store)
-        self._connect(self._items or Destination(self._new_store(signature)))
+        self._connect(self._items or Destination(self._new_store(Signature.from_json(signature))))
         if before is not None:
             grantor, connection, store = before
             self._grantor.continue_from(grantor)
@@ -74,13 +81,18 @@ class WorkerRows:
         self._grantor.open(self._ready.observed)
         self._grantor.lease_owed()
 
-    def _new_store(self, signature: dict[str, Any]) -> Store:
-        ready = self._ready
-        return rollout_store(Signature.from_json(signature), ready.steps, ready.num_envs, Arena.shared)
+    def _new_store(self, signature: Signature) -> Store:
+        return shared_store(self._ready, signature)
+
+    @property
+    def _owns_store(self) -> bool:
+        return not isinstance(self._items, ReplayItems)
 
     def reopen(self, signature: dict[str, Any]) -> None:
         """Does as `open` for a worker that goes on from a loaded state: its episodes so far end here."""
-        self.close()
+        self._close_connection()
+        if self._items is None:
+            self.disown()
         self._reader = None
         self.open(signature)
 
@@ -91,7 +103,7 @@ class WorkerRows:
         num_envs = self._ready.num_envs
         self._writer += 1
         self._store = destination.store
-        lender = LentPages(self._store) if self._items is None else None
+        lender = LentPages(self._store) if self._owns_store else None
         reader = BlockReader(self._store, num_envs, self._ready.observed, lender)
         self._connection = LeaseConnection(self._store, self._send)
         self._grantor = LeaseGrantor(
@@ -123,6 +135,8 @@ class WorkerRows:
     def stop_leasing(self) -> None:
         """See `LeaseGrantor.stop_leasing`."""
         self._grantor.stop_leasing()
+        if isinstance(self._items, ForwardedRows):
+            self._items.hurry()
 
     @property
     def committed(self) -> BlockReader:
@@ -132,11 +146,16 @@ class WorkerRows:
 
     @property
     def has_pending(self) -> bool:
-        """Whether items wait for a rate limiter."""
-        return self._items is not None and self._items.pending.count > 0
+        """Whether items wait for a rate limiter, or rows are on their way to a replay."""
+        return self._items is not None and self._items.has_pending
+
+    @property
+    def is_forwarding(self) -> bool:
+        """Whether rows are on their way to a replay that is elsewhere."""
+        return isinstance(self._items, ForwardedRows) and self._items.is_forwarding
 
     def describe_pending(self) -> str:
-        """Names the items that wait for a rate limiter; empty where none do."""
+        """Names what `has_pending` tells of; empty where nothing waits."""
         return "" if self._items is None else self._items.describe_pending()
 
     def end_episodes(self) -> None:
@@ -154,8 +173,20 @@ class WorkerRows:
         """Releases everything; a replay stays open.
 
         Raises:
-            StoreFull: no page is free for the final rows; everything else is released.
+            StoreFull: no page is free for the final rows, or a replay elsewhere has no room; all is released.
+            DeadlineExceeded: a replay elsewhere did not take the last rows in time; all is released.
         """
+        try:
+            self._close_connection()
+        finally:
+            try:
+                if isinstance(self._items, ForwardedRows):
+                    self._items.finish()
+            finally:
+                self.disown()
+
+    def _close_connection(self) -> None:
+        """Ends the episodes, and the leases of the present writer."""
         if self._reader is None:  # It was never opened.
             return
         try:
@@ -163,9 +194,8 @@ class WorkerRows:
         finally:
             self._reader.forget()
             self._connection.close()
-            self.disown()
 
     def disown(self) -> None:
         """Closes this process's copy of a store of its own. A replay follows forks itself."""
-        if self._items is None and self._reader is not None:
+        if self._owns_store and self._reader is not None:
             self._store.close()

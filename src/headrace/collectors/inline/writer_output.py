@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.step_appender import StepAppender
 from headrace.errors import Closed, StoreFull
 from headrace.leases.forwarding import Steps
 from headrace.leases.page_views import Columns
@@ -57,6 +58,7 @@ class WriterOutput:
         self._following: Columns | None = {}
         self._writer = replay.row_writer(num_envs, items=rules, max_pending=_MOST_PENDING)
         self._writer.declare_final_columns(self._observed)
+        self._appender = StepAppender(self._writer, num_envs, self._observed, self._prepare)
 
     def room(self) -> int:
         """See `ReplayOutput.room`."""
@@ -78,38 +80,14 @@ class WriterOutput:
     def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:
         """See `ReplayOutput.write`."""
         self._following = None
-        writer, names = self._writer, self._observed
-        finals, idles, ended = (steps.lanes_of(rows) for rows in (steps.final, steps.idle, steps.ended))
-        done = 0
-        # A writer of rows has one version for all lanes of a step: the oldest.
-        versions = steps.versions if steps.versions.ndim == 1 else steps.versions.min(1)
-        for step, version in enumerate(versions.tolist()):
-            if not self.is_running:  # Else `room` has looked.
-                writer.wait_to_append()
-            values = {name: column[step] for name, column in steps.columns.items()}
-            if (final := finals[step]).size:
-                writer.end_lanes(final, {name: values[name][final] for name in names})
-            if writer.policy_version != version:
-                writer.policy_version = version
-            beside = slice(done, done := done + len(ended[step]))
-            last = {name: steps.finals[name][beside] for name in names}
-            self._append(values, np.union1d(final, idles[step]), ended[step], last)
+        self._appender.append(steps)
         # A client sends without waiting; the number of pending items is known when all rows are stored.
-        _ = writer.pending
+        _ = self._writer.pending
         self._is_open, self._following = is_open, following
 
-    def _append(
-        self, values: Columns, masked: NDArray[np.int64], ended: NDArray[np.int64], last: Columns
-    ) -> None:
-        lanes = len(self._is_open)
-        if not masked.size and not ended.size:
-            # A writer of one lane has no axis of lanes.
-            step = values if lanes > 1 else {name: value[0] for name, value in values.items()}
-            self._writer.append_checked(step)
-        elif masked.size < lanes:
-            idle = np.zeros(lanes, np.bool_)
-            idle[masked] = True
-            self._writer.append_ends(values, idle, ended, last if ended.size else {})
+    def _prepare(self) -> None:
+        if not self.is_running:  # Else `room` has looked.
+            self._writer.wait_to_append()
 
     def cut(self, lanes: NDArray[np.integer[Any]] | None = None) -> None:
         """See `ReplayOutput.cut`."""

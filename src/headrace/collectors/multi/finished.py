@@ -94,8 +94,11 @@ class FinishedBatches:
         """Returns whether a batch can be handed out, or none will follow; else begins one if workers wait for that."""
         if self.hands_out:
             return False
-        if self._tally.is_complete() or self._place() is not None:
+        if self._tally.is_complete():
             return True
+        place = self._place()
+        if place is not None:
+            return self._is_stored(self._waiting[place])
         if self._is_asked:
             return False
         if all(handle.stands_still for handle in self._handles):
@@ -127,6 +130,10 @@ class FinishedBatches:
             if place is not None or not self._handles[worker_idx].stands_still:
                 return place
         return None
+
+    def _is_stored(self, finished: Finished) -> bool:
+        """Whether the rows of a batch have reached the replay, if there is one."""
+        return not any(self._handles[worker_idx].is_forwarding for worker_idx in finished.counts)
 
     def _place_of(self, workers: Collection[int]) -> int | None:
         """Returns the place of the first batch with a rollout of one of these workers."""

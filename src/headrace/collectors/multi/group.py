@@ -14,12 +14,13 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from headrace.collectors.handle.forwarded_rows import ForwardedCalls, ForwardedRows
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.process import end_processes
 from headrace.collectors.handle.questions import ANSWER_SECONDS
-from headrace.collectors.handle.rows import WorkerRows
+from headrace.collectors.handle.rows import WorkerRows, shared_store
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
@@ -37,7 +38,7 @@ from headrace.errors import DeadlineExceeded, WorkerDied
 from headrace.forking import ForkFollowers
 from headrace.leases.destination import ReplayItems
 from headrace.leases.messages import Message
-from headrace.replay.public import core_of
+from headrace.replay.public import Replay, core_of
 
 _GROUPS = ForkFollowers()
 # Share of the timeout of a shutdown in which workers may complete their rollouts.
@@ -58,7 +59,8 @@ class WorkerGroup:
 
     def __init__(self, options: MultiOptions) -> None:
         self._options = options
-        self._replay = None if options.replay_buffer is None else core_of(options.replay_buffer)
+        replay = options.replay_buffer
+        self._replay = core_of(replay) if isinstance(replay, Replay) else None
         self._pauses = itertools.count()
         self._is_ending = False
         self._collection: Collection | None = None
@@ -137,8 +139,10 @@ class WorkerGroup:
 
     def _new_rows(self, handle: WorkerHandle) -> WorkerRows:
         replay, num_envs = self._replay, handle.ready.num_envs
-        if replay is None:
+        if self._options.replay_buffer is None:
             return WorkerRows(handle.ready, handle.send)
+        if replay is None:
+            return WorkerRows(handle.ready, handle.send, self._forwarded_rows(handle))
         page_rows = replay.store.arrays.page_rows
         if num_envs > page_rows:
             raise ValueError(
@@ -151,6 +155,18 @@ class WorkerGroup:
         return WorkerRows(
             handle.ready, handle.send, items, lambda: self.status.is_running and replay.items_may_leave()
         )
+
+    def _forwarded_rows(self, handle: WorkerHandle) -> ForwardedRows:
+        replay, status = self._options.replay_buffer, self.status
+        lanes = handle.ready.num_envs
+        writer = replay.row_writer(lanes, items=self._options.rules())
+        calls = ForwardedCalls(
+            may_wait=lambda: not (status.is_iterating or status.is_closed),
+            stored=status.notify,
+            all_applied=partial(self.collection.admission.unblocked, handle.worker_idx),
+            failed=partial(self._restarts.fail, handle),
+        )
+        return ForwardedRows(shared_store(handle.ready, replay.signature), lanes, writer, calls)
 
     @property
     def collection(self) -> Collection:
@@ -252,6 +268,7 @@ class WorkerGroup:
             handle
             for handle in self.handles
             if handle.status.delays_pause
+            or handle.is_forwarding
             or (handle.peer.paused_at != number and not handle.status.is_restarting)
         ]
 
@@ -283,7 +300,10 @@ class WorkerGroup:
         """
         self.status.home.check()
         workers = [handle.statistics(self.tally.workers[handle.worker_idx]) for handle in self.handles]
-        return self.tally.record(running=self.status.is_running, paused=self.is_paused, workers=workers)
+        is_running = self.status.is_running or (
+            not self.status.is_iterating and any(handle.is_forwarding for handle in self.handles)
+        )
+        return self.tally.record(running=is_running, paused=self.is_paused, workers=workers)
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 

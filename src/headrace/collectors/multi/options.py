@@ -15,7 +15,6 @@ from headrace.collectors.multi.threads import default_threads
 from headrace.collectors.options import CollectorArguments, CollectorOptions, is_int
 from headrace.collectors.ray.options import RayOptions
 from headrace.envs import worker_factories
-from headrace.replay.public import Replay
 from headrace.weights import WeightReceiver
 
 Backend = Literal["process", "ray"]
@@ -87,11 +86,6 @@ class MultiOptions(CollectorOptions):
             )
         self._factories()
         super().__post_init__()
-        if self.replay_buffer is not None and not isinstance(self.replay_buffer, Replay):
-            raise TypeError(
-                "replay_buffer: expected a Replay of this process, whose memory the workers write into, got "
-                f"{type(self.replay_buffer).__name__}; hr.Collector writes into any replay"
-            )
         check_count("num_sub_threads", self.num_sub_threads, 1)
         if self.num_threads is not None:
             check_count("num_threads", self.num_threads, 1)

@@ -69,7 +69,7 @@ class Restarts:
         if self._status.is_closed:
             return
         if not isinstance(error, Disconnected):
-            self._fail(handle, partial(handle.status.note_failure, error))
+            self.fail(handle, error)
             handle.peer.channel.shutdown()
             return
         # The process may take a moment to end; other peers do not wait for it.
@@ -78,6 +78,10 @@ class Restarts:
         )
         self._threads.add(thread)
         thread.start()
+
+    def fail(self, handle: WorkerHandle, error: BaseException) -> None:
+        """Records that what a worker has collected cannot be taken in."""
+        self._fail(handle, partial(handle.status.note_failure, error))
 
     def join(self) -> None:
         """Waits for the threads of restarts, which end soon after the collector is closed."""
