@@ -19,7 +19,7 @@ Policy = Callable[[Any], Any]
 
 @contextmanager
 def bare_loop(policy: Policy | None = None) -> Iterator[Run]:
-    """Steps the environments in this process; a call is `STEPS` steps.
+    """Steps the environments in this process; a call is `STEPS` steps of each, resets not counted.
 
     Args:
         policy: on observations; None: the same random actions at each call.
@@ -28,21 +28,48 @@ def bare_loop(policy: Policy | None = None) -> Iterator[Run]:
     observed, _ = env.reset(seed=0)
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(STEPS)]
+    resets = count_resets(env.envs)
 
-    def at_random(count: int) -> None:
-        for _ in range(count):
-            for action in actions:
-                env.step(action)
+    def at_random(steps: int) -> None:
+        for i in range(steps):
+            env.step(actions[i % STEPS])
 
-    def with_policy(count: int) -> None:
+    def with_policy(steps: int) -> None:
         observation = observed
-        for _ in range(count * STEPS):
+        for _ in range(steps):
             observation, *_ = env.step(policy(observation))  # type: ignore[misc]
 
+    take = at_random if policy is None else with_policy
+
+    def run(count: int) -> None:
+        owed = count * STEPS * ENVIRONMENTS
+        while owed > 0:
+            resets.clear()
+            steps = -(-owed // ENVIRONMENTS)
+            take(steps)
+            # After an end the next step only resets the environment, which is no step of it (collectors CE4).
+            owed -= steps * ENVIRONMENTS - len(resets)
+
     try:
-        yield at_random if policy is None else with_policy
+        yield run
     finally:
         env.close()
+
+
+def count_resets(envs: Any) -> list[None]:
+    """Returns a list that gets an entry with each reset of an environment."""
+    resets: list[None] = []
+
+    def counted(reset: Callable[..., Any]) -> Callable[..., Any]:
+        def call(**arguments: Any) -> Any:
+            resets.append(None)
+            return reset(**arguments)
+
+        return call
+
+    for env in envs:
+        env.reset = counted(env.reset)
+    return resets
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 import headrace as hr
+from bench.bare_loops import count_resets
 from bench.case import Case, contest_case
 from bench.measure import Contest, Goal, Plan, Run
 from bench.noise import Frames, policy_on_stacks
@@ -77,7 +78,7 @@ def _network(_: Plan) -> Iterator[Contest]:
 def _against_sync_vector(policy: Policy) -> Iterator[Contest]:
     env = gymnasium.vector.SyncVectorEnv([_cart_pole] * ENVIRONMENTS)
     first, _ = env.reset(seed=0)
-    resets = _count_resets(env.envs)
+    resets = count_resets(env.envs)
 
     def bare(count: int) -> None:
         observation, owed = first, count * STEPS * ENVIRONMENTS
@@ -94,22 +95,6 @@ def _against_sync_vector(policy: Policy) -> Iterator[Contest]:
     ) as worker:
         yield _contest(worker, bare, "bare SyncVectorEnv(8) with the policy")
     env.close()
-
-
-def _count_resets(envs: list[Any]) -> list[None]:
-    """Returns a list that gets an entry with each reset of an environment."""
-    resets: list[None] = []
-
-    def counted(reset: Callable[..., Any]) -> Callable[..., Any]:
-        def call(**arguments: Any) -> Any:
-            resets.append(None)
-            return reset(**arguments)
-
-        return call
-
-    for env in envs:
-        env.reset = counted(env.reset)
-    return resets
 
 
 @contextmanager
