@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import signal
 import sys
 
@@ -421,3 +422,61 @@ def test_free_running_and_a_pause():
         known = counter_transitions(length, len(seen))
         np.testing.assert_array_equal(seen[:, 1], known["episode"])
         np.testing.assert_array_equal(seen[:, 2], known["step"])
+
+
+def check_lane(seen, length):
+    """Rows of one lane in their order: episodes from the first one, each as long as it is."""
+    known = counter_transitions(length, len(seen))
+    np.testing.assert_array_equal(seen[:, 1], known["episode"])
+    np.testing.assert_array_equal(seen[:, 2], known["step"])
+
+
+def test_a_worker_fills_a_replay_through_pauses_and_a_kill():
+    """CF2, CF4, CF6, CX3, CX6: each process's rows are there once and in order; a pause stores and writes nothing."""
+    lengths = [3, 5, 2]
+    signature = hr.collectors.signature(lambda: CounterEnvPool(lengths), act)
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=fifo, remover=fifo, max_size=100_000, max_times_sampled=1)
+    replay = hr.Replay(signature, capacity=200_000, tables=[table])
+    views, parts = hr.views.transition(), []
+    with hr.AsyncCollector(make_pool, act, frames_per_batch=12, replay_buffer=replay) as collector:
+        collector.start()
+        for round_number in range(4):
+            parts.append(replay.sample("t", 50, timeout=20, views=views).data)
+            with collector.pause():
+                items = len(replay.table("t"))
+                collector.statistics()
+                assert len(replay.table("t")) == items
+            if round_number == 1:
+                pid = collector.statistics().workers[0].pid
+                os.kill(pid, signal.SIGKILL)
+                while collector.statistics().workers[0].pid == pid or not len(replay.table("t")):
+                    parts.append(replay.sample("t", 1, timeout=20, views=views).data)
+    parts.append(replay.sample("t", len(replay.table("t")), timeout=20, views=views).data)
+    seen = np.concatenate([part["observation"] for part in parts])
+    following = np.concatenate([part["next_observation"] for part in parts])
+    np.testing.assert_array_equal(following, np.add(seen, [0, 0, 1]))
+    for lane, length in enumerate(lengths):
+        rows = seen[seen[:, 0] == lane]
+        begins = np.flatnonzero((rows[:, 1:] == 0).all(1))
+        assert len(begins) == 2  # Of the two processes.
+        for process in np.split(rows, begins[1:]):
+            check_lane(process, length)
+
+
+def test_preempted_workers_go_on_where_they_stopped():
+    """CR12: masked rows are not collected, and no transition is lost, doubled or out of order."""
+    lengths, lanes = [3, 5, 2], [[] for _ in range(6)]
+    with hr.MultiCollector(
+        [make_pool] * 2, act, sync=True, frames_per_batch=48, preemptive_threshold=0.5
+    ) as collector:
+        frames = 0
+        for _ in range(6):
+            batch = collector.next(timeout=30)
+            assert batch.shape == (6, 8)
+            frames += batch.frames
+            for lane in range(6):
+                lanes[lane].append(batch["observation"][lane][batch["mask"][lane]])
+        assert collector.statistics().frames == frames
+    for lane, parts in enumerate(lanes):
+        check_lane(np.concatenate(parts), lengths[lane % 3])
