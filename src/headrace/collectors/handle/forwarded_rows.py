@@ -158,13 +158,12 @@ class ForwardedRows(Destination):
         try:
             while self._wait():
                 self._advance()
+            self._close_writer()
         except BaseException as error:
             self._failure = error
             self._calls.failed(error)
             with suppress(Exception):
                 self._writer.abandon()
-        else:
-            self._close_writer()
 
     def _wait(self) -> bool:
         """Waits until there is something to do; returns whether there is."""
