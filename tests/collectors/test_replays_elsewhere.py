@@ -2,11 +2,15 @@
 
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.collectors.batches.rollout_store import rollout_store
+from headrace.collectors.handle.forwarded_rows import ForwardedCalls, ForwardedRows
+from headrace.store.memory.arena import Arena
 from headrace.testing import CounterEnv, counter_env_fns, counter_vector_env, in_turn
 
 LENGTHS = [3, 5, 1, [2, 6]]
@@ -292,3 +296,47 @@ def test_a_server_that_is_gone_ends_the_collector_with_its_error(tmp_path, make_
                 ask_for_ever(collector)
         finally:
             collector.shutdown(raise_on_error=False)
+
+
+class AskedWriter:
+    """A writer whose items wait for a rate limiter, and which is given more rows while it counts them."""
+
+    def __init__(self):
+        self.asked, self.ended = 0, []
+        self.when_asked = lambda: None
+
+    @property
+    def pending(self):
+        self.asked += 1
+        if self.asked == 3:
+            self.when_asked()
+        return int(self.asked < 4)
+
+    def declare_final_columns(self, columns):
+        pass
+
+    def make_room(self, steps):
+        pass
+
+    def end_lanes(self, lanes, finals):
+        self.ended += lanes.tolist()
+
+    def close(self):
+        pass
+
+    abandon = close
+
+
+def test_rows_that_come_while_items_are_counted_are_sent():
+    # CF6, CX6
+    store = rollout_store(SIGNATURE, 2, 1, Arena.private_sparse)
+    applied = threading.Event()
+    writer = AskedWriter()
+    calls = ForwardedCalls(lambda: True, lambda: None, applied.set, lambda error: None)
+    rows = ForwardedRows(store, 1, writer, calls)
+    writer.when_asked = lambda: rows._put(lambda: writer.end_lanes(np.array([0]), {}))
+    rows.open(["observation"])
+    assert applied.wait(20)
+    rows.finish()
+    assert writer.ended == [0]
+    store.close()

@@ -177,14 +177,16 @@ class ForwardedRows(Destination):
 
     def _advance(self) -> None:
         """Sends the rows that have waited longest; finds out what waits then."""
-        if self._waiting:
+        # Rows that come meanwhile are sent by the next call.
+        done = len(self._waiting) > 0
+        if done:
             self._waiting[0]()
-        if len(self._waiting) > 1:
+        if done and len(self._waiting) > 1:
             self._waiting.popleft()
             return
         # A client sends without waiting; the number of pending items is known when all rows are stored.
         self._pending = self._writer.pending
-        if self._waiting:
+        if done:
             self._waiting.popleft()
         if not self._waiting:
             self._calls.stored()
