@@ -1,8 +1,9 @@
-"""Episodes in files: Minari, Parquet and npz, written and read without loss."""
+"""Episodes in files: Minari, Parquet and npz, written and read without loss; D4RL, read."""
 
 from typing import TYPE_CHECKING, Any
 
 from headrace.datasets.dataset import EpisodeDataset
+from headrace.datasets.foreign.public import load_d4rl
 from headrace.datasets.minari.public import load_minari, save_minari
 from headrace.datasets.npz.public import load_npz, save_npz
 from headrace.datasets.parquet.public import load_parquet, save_parquet
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EpisodeDataset",
     "episodes",
+    "load_d4rl",
     "load_minari",
     "load_npz",
     "load_parquet",

@@ -9,7 +9,7 @@ from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.errors import dataset_errors
 from headrace.datasets.exporting.header import EpisodeFacts, Header
 from headrace.datasets.exporting.structure import Array, describe
-from headrace.datasets.foreign.npz import ForeignNpzDataset
+from headrace.datasets.foreign.flat import FlatDataset
 from headrace.datasets.header_dataset import HeaderDataset
 from headrace.datasets.npz.archive import HEADER, LENGTHS, MARK, NpzArchive
 from headrace.errors import DatasetError
@@ -21,6 +21,12 @@ def open_npz(path: Path) -> EpisodeDataset:
         if HEADER in archive.names or archive.comment == MARK:
             return NpzDataset(archive)
         return ForeignNpzDataset(archive)
+
+
+class ForeignNpzDataset(FlatDataset):
+    """Episodes of an npz file of another tool."""
+
+    format_name = "npz"
 
 
 class NpzDataset(HeaderDataset):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from headrace.datasets.exporting.structure import is_encodable
-from headrace.datasets.minari.hdf5.h5py import h5py
+from headrace.datasets.hdf5 import h5py
 from headrace.datasets.nesting import nested
 from headrace.errors import SpecError
 from headrace.trajectories.episode import Episode

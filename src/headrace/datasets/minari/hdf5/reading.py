@@ -20,8 +20,8 @@ from gymnasium import Space, spaces
 
 from headrace.datasets.errors import dataset_errors
 from headrace.datasets.exporting.structure import Array, Column, Structure
+from headrace.datasets.hdf5 import h5py
 from headrace.datasets.minari.hdf5.attributes import read_reset
-from headrace.datasets.minari.hdf5.h5py import h5py
 from headrace.datasets.minari.hdf5.layout import index_name, layout_of
 from headrace.datasets.minari.hdf5.writing import DTYPE_ATTRIBUTE, MAIN_FILE, open_in_turn
 from headrace.datasets.minari.jpeg import decode_jpeg_rows, is_jpeg

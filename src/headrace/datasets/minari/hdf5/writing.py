@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from headrace.datasets.exporting.structure import Array
+from headrace.datasets.hdf5 import h5py
 from headrace.datasets.minari.hdf5.attributes import write_attributes
-from headrace.datasets.minari.hdf5.h5py import h5py
 from headrace.datasets.minari.hdf5.layout import Layout
 from headrace.errors import DatasetError, SpecError
 

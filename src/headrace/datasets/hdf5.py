@@ -7,6 +7,6 @@ from __future__ import annotations
 try:
     import h5py
 except ImportError as missing:
-    raise ImportError('Minari datasets in HDF5 need h5py: pip install "headrace[minari]"') from missing
+    raise ImportError('datasets in HDF5 need h5py: pip install "headrace[minari]"') from missing
 
 __all__ = ["h5py"]
