@@ -17,6 +17,7 @@ from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
 if TYPE_CHECKING:
+    from headrace.persist.disk.stored import StoredReplay
     from headrace.replay import Replay
 
 # Entries of a folder without episodes that the error names, at most.
@@ -36,6 +37,7 @@ class Source:
         env_spec: the gymnasium EnvSpec of the environment; None if unknown.
         tables: maps the name of each table to the number of its items; None if it is not a replay.
         replay: the replay of a checkpoint; None for other kinds.
+        stored: a store on disk; None for other kinds.
         sizes: numbers of bytes of a store. They are not metadata of its episodes.
     """
 
@@ -48,6 +50,7 @@ class Source:
     env_spec: Any = None
     tables: Mapping[str, int] | None = None
     replay: Replay | None = None
+    stored: StoredReplay | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -122,6 +125,7 @@ def _open_replay(folder: Path, name: str) -> Iterator[Source]:
                 episodes=episodes(stored),
                 metadata={},
                 tables=stored.tables,
+                stored=stored,
                 sizes=_sizes(folder),
             )
         return

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from headrace.statistics import TableDistribution
 from headrace.store.store import Store
-from headrace.tables.item_ring import ItemRing
-from headrace.tables.items.layout import CUSTOM, PRIORITIZED, UNIFORM, ItemArrays
+from headrace.tables.items.items import Items
+from headrace.tables.items.layout import CUSTOM, LIVE, PRIORITIZED, PRIORITY_OF_ALL, UNIFORM, ItemArrays
 from headrace.tables.items.passes import count_rows, live_slots
 
 SkippedKeys = tuple[tuple[int, int], ...]
@@ -16,23 +16,21 @@ SkippedKeys = tuple[tuple[int, int], ...]
 
 
 def distribution_of(
-    name: str, ring: ItemRing, store: Store, next_key: int, skipped: SkippedKeys
+    name: str, items: ItemArrays, store: Store, next_key: int, skipped: SkippedKeys
 ) -> TableDistribution:
     """Returns the distribution of a table's items. The replay's lock must be held.
 
     Args:
         name: of the table.
-        ring: its items.
+        items: of the table.
         store: their rows.
         next_key: that the next item of the replay gets.
         skipped: of the replay.
     """
-    arrays = ring.arrays
-    live = np.empty(len(ring), np.int64)
-    live_slots(ring.items, live)
-    rows = count_rows(ring.items, np.zeros(store.rows_in_pages, np.uint8))
-    times = arrays.times[live]
-    ages = _ages(arrays.keys[live].astype(np.int64), next_key, skipped)
+    kernel, live = Items(items, store.pins), slots_of(items)
+    rows = count_rows(kernel, np.zeros(store.rows_in_pages, np.uint8))
+    times = items.times[live]
+    ages = _ages(items.keys[live].astype(np.int64), next_key, skipped)
     return TableDistribution(
         name=name,
         size=len(live),
@@ -42,8 +40,23 @@ def distribution_of(
         max_times_sampled_so_far=int(times.max(initial=0)),
         mean_age=float(ages.mean()) if len(live) else 0.0,
         oldest_age=int(ages.max(initial=0)),
-        effective_sample_size=_effective_sample_size(arrays, live),
+        effective_sample_size=_effective_sample_size(items, live),
     )
+
+
+def slots_of(items: ItemArrays) -> NDArray[np.int64]:
+    """Returns the slots of the items, in the order of insertion."""
+    live = np.empty(int(items.ring[LIVE]), np.int64)
+    live_slots(Items(items, None), live)
+    return live
+
+
+def priorities_of(items: ItemArrays) -> NDArray[np.float64]:
+    """Returns the priority of each item, in the order of insertion."""
+    if not len(items.priorities):
+        return np.full(int(items.ring[LIVE]), items.common[PRIORITY_OF_ALL])
+    priorities: NDArray[np.float64] = items.priorities[slots_of(items)]
+    return priorities
 
 
 def _ages(keys: NDArray[np.int64], next_key: int, skipped: SkippedKeys) -> NDArray[np.int64]:

@@ -289,4 +289,4 @@ class LiveTable(SampleQueue):
 
     def distribution(self, next_key: int, skipped: SkippedKeys) -> TableDistribution:
         """Returns the distribution of the items now; see `distribution_of`."""
-        return distribution_of(self.name, self.ring, self._store, next_key, skipped)
+        return distribution_of(self.name, self.ring.arrays, self._store, next_key, skipped)

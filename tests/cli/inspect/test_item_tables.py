@@ -1,6 +1,7 @@
 """Priorities, ages and samples of items, as `headrace inspect` shows them."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,14 +10,15 @@ from click.testing import CliRunner
 import headrace as hr
 from headrace.cli import main
 from headrace.cli.inspect import item_tables
-from headrace.cli.inspect.item_tables import read_tables
+from headrace.cli.inspect.item_tables import read_stored_tables, read_tables
+from headrace.persist.disk.stored import StoredReplay
 
 STEP = {"observation": np.zeros(3), "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
 
 
-def filled(tables, items=300, length=1):
+def filled(tables, items=300, length=1, path=None):
     """A replay in which an item in each table begins at each step."""
-    replay = hr.Replay(hr.Signature.like(STEP), tables, seed=0)
+    replay = hr.Replay(hr.Signature.like(STEP), tables, seed=0, path=path)
     with replay.writer(items=[hr.ItemRule(table.name, length) for table in tables]) as writer:
         # The last item of several rows ends with the final row.
         for t in range(items if length == 1 else items + length - 2):
@@ -43,6 +45,38 @@ def test_all_items_are_read(monkeypatch, length, at_once):
         assert priorities.statistics.rows == 20
         assert [priorities.number(name) for name in ("low", "mean", "high")] == [0, 9.5, 19]
         assert (found["q"].distribution.size, found["q"].priorities.number("high")) == (9, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stores on disk need Linux")
+def test_a_store_on_disk_shows_what_its_replay_shows(tmp_path):
+    tables = [
+        hr.Table.uniform(9, name="empty"),
+        hr.Table.prioritized(99, 1.0),
+        hr.Table.uniform(9, name="u"),
+        hr.Table.queue("q", 99),
+        hr.Table("heap", sampler=hr.selectors.MaxHeap(), remover=hr.selectors.Fifo(), max_size=99),
+    ]
+    with filled(tables, items=20, length=3, path=tmp_path / "store") as replay:
+        replay.reset("empty")
+        for name in ("replay", "heap"):
+            keys = next(replay.items(name, 99)).info.keys
+            replay.update_priorities(name, keys, np.arange(20))
+        replay.delete("u", next(replay.items("u", 99)).info.keys[2:4])
+        for name in ("replay", "u", "heap"):
+            replay.sample(name, 5)
+        replay.sample("q", 3)
+        expected = read_tables(replay)
+    with StoredReplay(tmp_path / "store") as stored:
+        found = read_stored_tables(stored)
+    assert {name: each.as_json() for name, each in found.items()} == {
+        name: each.as_json() for name, each in expected.items()
+    }
+    assert [each.has_weights for each in found.values()] == [each.has_weights for each in expected.values()]
+    assert found["empty"].distribution.size == 0
+    assert found["u"].distribution.size == 7
+    told = CliRunner().invoke(main, ["inspect", str(tmp_path / "store")])
+    assert told.exit_code == 0, told.output
+    assert "priority: low" in told.output
 
 
 def test_an_empty_table_has_no_priorities():

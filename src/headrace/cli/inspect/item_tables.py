@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from headrace.cli.inspect.columns import ColumnGatherer, ColumnSummary
+from headrace.persist.disk.stored import StoredReplay
 from headrace.replay import Replay
 from headrace.statistics import TableDistribution
+from headrace.tables.distribution import distribution_of, priorities_of, slots_of
+from headrace.tables.items.layout import PRIORITIZED, UNIFORM
 from headrace.views import View
 
 # Items whose priorities are read at once. With them comes one small column, which may be a long sequence.
@@ -77,6 +80,24 @@ class TableSummary:
 def read_tables(replay: Replay) -> Mapping[str, TableSummary]:
     """Returns a summary of each table, in memory that does not grow with the number of items."""
     return {name: _summary(replay, name) for name in replay.table_names}
+
+
+def read_stored_tables(stored: StoredReplay) -> Mapping[str, TableSummary]:
+    """Returns a summary of each table of a store on disk.
+
+    Ages count from the newest item in the store: its files do not tell which keys were given to no item.
+    """
+    newest = max(
+        (int(items.keys[slots_of(items)].max(initial=0)) for items in stored.items.values()), default=0
+    )
+    found = {}
+    for name, items in stored.items.items():
+        priorities = ColumnGatherer(np.dtype(np.float64), ())
+        priorities.add(priorities_of(items))
+        distribution = distribution_of(name, items, stored.store, newest + 1, ())
+        has_weights = items.sampler.kind in (PRIORITIZED, UNIFORM)
+        found[name] = TableSummary(distribution, has_weights, priorities.summary())
+    return found
 
 
 def _summary(replay: Replay, name: str) -> TableSummary:

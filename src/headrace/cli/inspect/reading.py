@@ -15,7 +15,7 @@ from headrace.cli.inspect.columns import (
 from headrace.cli.inspect.contact_sheet import ContactSheet
 from headrace.cli.inspect.contents import Contents, EpisodeRow
 from headrace.cli.inspect.episode_checks import BoundsCheck, Copies
-from headrace.cli.inspect.item_tables import read_tables
+from headrace.cli.inspect.item_tables import TableSummary, read_stored_tables, read_tables
 from headrace.datasets.exporting.structure import FREE_PARTS, Array, Structure, part_of
 from headrace.trajectories.episode import Episode
 
@@ -62,8 +62,7 @@ class ContentsReader:
             return Contents({}, {}, [], {}, [], None)
         columns = self._columns
         summaries = {path: each.summary() for path, each in columns.gatherers.items()}
-        replay = self._source.replay
-        tables = {} if replay is None else read_tables(replay)
+        tables = _tables(self._source)
         suspicious = [
             *column_suspicions(
                 {_STEP_NAMES.get(path, path): _judged(path, each) for path, each in summaries.items()}
@@ -74,6 +73,12 @@ class ContentsReader:
         ]
         types = {path: str(column) for path, column in columns.structure.columns.items()}
         return Contents(types, summaries, suspicious, tables, self._rows, columns.sheet)
+
+
+def _tables(source: Source) -> Mapping[str, TableSummary]:
+    if source.replay is not None:
+        return read_tables(source.replay)
+    return {} if source.stored is None else read_stored_tables(source.stored)
 
 
 class _Columns:

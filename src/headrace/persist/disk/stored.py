@@ -20,7 +20,7 @@ from headrace.persist.disk.store_files import StoreFiles
 from headrace.persist.recovery import recover
 from headrace.store.layout import REFERENCES
 from headrace.store.memory.arena import Arena
-from headrace.tables.items.layout import LIVE
+from headrace.tables.items.layout import LIVE, ItemArrays
 
 __all__ = ["StoredReplay", "is_store"]
 
@@ -40,6 +40,7 @@ class StoredReplay(Closing):
     Attributes:
         store: the rows.
         tables: the name of each table to the number of its items.
+        items: the name of each table to its items.
         final_columns: those that final rows are given.
         is_closed: whether this object is.
     """
@@ -66,7 +67,8 @@ class StoredReplay(Closing):
             )
             self.final_columns = files.header.given
             self._check_state(files)
-            self.tables = self._recovered(files)
+            self.items = self._recovered(files)
+            self.tables = {name: int(arrays.ring[LIVE]) for name, arrays in self.items.items()}
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -81,11 +83,11 @@ class StoredReplay(Closing):
             )
         files.refuse_damage()
 
-    def _recovered(self, files: StoreFiles) -> dict[str, int]:
-        """Recovers the pages that the items of all tables hold; returns the number of items of each table."""
+    def _recovered(self, files: StoreFiles) -> dict[str, ItemArrays]:
+        """Recovers the pages that the items of all tables hold; returns the items of each table."""
         memories = {name: files.found(name) for name in files.items}
         recover(self.store, pages_in_use(self.store), files.described(memories))
-        return {name: int(memory.arrays.ring[LIVE]) for name, memory in memories.items()}
+        return {name: memory.arrays for name, memory in memories.items()}
 
     def verify_rows(self) -> tuple[int, int]:
         """Compares each page of rows that items hold with its hash, made by the first orderly close after it was taken.
