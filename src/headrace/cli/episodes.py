@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,6 +83,20 @@ class EpisodeLog:
                 )
             )
         self.frames += len(episode_id)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns all episodes and the sums of those under way, as plain containers."""
+        return {
+            "ended": [astuple(episode) for episode in self.ended],
+            "frames": self.frames,
+            "open": dict(self._open),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from the state of another log."""
+        self.ended = [EndedEpisode(*episode) for episode in state["ended"]]
+        self.frames = state["frames"]
+        self._open = dict(state["open"])
 
     @property
     def unfinished(self) -> int:

@@ -10,3 +10,5 @@ TRACE_PICTURE = "profile.png"
 # Of `headrace train`.
 POLICY = "policy.pt"
 CURVE = "learning-curve.png"
+# Of a run of `headrace train` that has not ended: the folder from which `--resume` goes on.
+RESUME = "resume"

@@ -55,7 +55,7 @@ def new_folder(wanted: Path) -> Iterator[Path]:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
-        with _removed_if_empty(folder):
+        with _locked(folder), _removed_if_empty(folder):
             yield folder
         return
 

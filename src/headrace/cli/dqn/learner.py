@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +77,22 @@ class Learner:
     def weights(self) -> Weights:
         """Returns the weights of the online network, on the CPU."""
         return {name: value.detach().cpu() for name, value in self.online.state_dict().items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns networks, optimizer and the number of updates, as plain containers and tensors."""
+        return {
+            "online": self.online.state_dict(),
+            "target": self._target.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from the state of a learner with the same arguments: its next update is that of the other."""
+        self.online.load_state_dict(state["online"])
+        self._target.load_state_dict(state["target"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.updates = state["updates"]
 
     def _step(self, loss: torch.Tensor, learning_rate: float) -> None:
         for group in self._optimizer.param_groups:

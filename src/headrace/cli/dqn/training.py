@@ -5,21 +5,25 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.cli.dqn import experience
+from headrace.cli.dqn import experience, saved_training
 from headrace.cli.dqn.learner import Learner
 from headrace.cli.dqn.network import NetworkShape
 from headrace.cli.dqn.policy import EpsilonGreedy
 from headrace.cli.dqn.problem import Problem, make
 from headrace.cli.dqn.pytorch import torch
+from headrace.cli.dqn.saved_training import SavedTraining
 from headrace.cli.dqn.schedules import linear
 from headrace.cli.dqn.settings import DqnSettings
 from headrace.cli.episodes import EpisodeLog
 from headrace.collectors import AsyncCollector, signature
 from headrace.errors import DeadlineExceeded
+from headrace.replay import Replay
 
 # Episodes in the mean return that is reported, and compared with the goal.
 MEAN_OVER = 20
@@ -79,10 +83,13 @@ class Training:
         seed: seed of environments, networks and sampling. The learner and the worker run side by side, so two runs
             with one seed differ a little.
         goal: stop when the mean return of the last 20 episodes reaches it; None runs all steps.
+        saved: a training with the same arguments to go on from, and the checkpoint of its replay; None begins anew.
 
     Attributes:
         log: the episodes so far.
         policy: the newest weights.
+        problem, settings, goal: as given.
+        arguments: `steps`, `num_envs` and `seed` as given.
     """
 
     def __init__(
@@ -94,8 +101,10 @@ class Training:
         num_envs: int,
         seed: int,
         goal: float | None,
+        saved: tuple[SavedTraining, Path] | None = None,
     ) -> None:
-        self._problem, self._settings, self._goal = problem, settings, goal
+        self.problem, self.settings, self.goal = problem, settings, goal
+        self.arguments = {"steps": steps, "num_envs": num_envs, "seed": seed}
         num_envs = min(num_envs, steps)
         rollout_steps, rollouts = whole_rollouts(steps // num_envs, settings.rollout_steps)
         frames_per_batch = rollout_steps * num_envs
@@ -110,15 +119,37 @@ class Training:
         self.policy = EpsilonGreedy(shape, problem.first_action, settings.epsilon_start)
         self.log = EpisodeLog()
         self._began: tuple[float, int] = (time.perf_counter(), 0)
+        self._seconds_before = 0.0
         self._reports: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)
         self._losses: deque[float] = deque(maxlen=100)
         self._views = experience.training_views(problem, settings)
         env_kwargs = {"env_id": problem.env_id}
+        if saved is not None:
+            self._restore(saved[0])
         self._take_weights()
-        self._replay = experience.make_replay(
-            signature(make, create_env_kwargs=env_kwargs), settings, frames_per_batch, seed
-        )
+        if saved is None:
+            self._replay = experience.make_replay(
+                signature(make, create_env_kwargs=env_kwargs), settings, frames_per_batch, seed
+            )
+        else:
+            self._replay = Replay.load(saved[1])
         self._collector = self._make_collector(env_kwargs, frames_per_batch, num_envs, seed)
+        if saved is not None:
+            self._restore_collector(saved[0])
+
+    def _restore(self, saved: SavedTraining) -> None:
+        self._learner.load_state_dict(saved.learner)
+        self.log.load_state_dict(saved.log)
+        self._losses.extend(saved.losses)
+        self._seconds_before = saved.seconds
+
+    def _restore_collector(self, saved: SavedTraining) -> None:
+        try:
+            self._collector.load_state_dict(saved.collector)
+        except BaseException:
+            self._collector.shutdown(raise_on_error=False)
+            self._replay.close()
+            raise
 
     def _make_collector(
         self, env_kwargs: dict[str, Any], frames_per_batch: int, num_envs: int, seed: int
@@ -132,7 +163,7 @@ class Training:
                 total_frames=self._total_frames,
                 num_envs=num_envs,
                 replay_buffer=self._replay,
-                items=experience.item_rules(self._settings),
+                items=experience.item_rules(self.settings),
                 seed=seed,
                 # An environment that raises now and again would otherwise be started again for ever, and train on.
                 restart_workers=False,
@@ -166,8 +197,9 @@ class Training:
         Raises:
             WorkerDied: the worker died and could not be started again.
         """
-        self._collector.start()
-        self._began = (time.perf_counter(), 0)
+        if not self._has_all_frames():
+            self._collector.start()
+        self._began = (time.perf_counter(), self.log.frames)
         self._reports.append(self._began)
         while not self._is_goal_reached() and self._learn_once():
             if time.perf_counter() - self._reports[-1][0] >= _REPORT_EVERY:
@@ -177,18 +209,46 @@ class Training:
         self._take_weights()
         return self.progress()
 
+    def save(self, folder: Path) -> None:
+        """Writes everything that `saved` needs to go on from this instant. The worker waits meanwhile.
+
+        Raises:
+            RuntimeError: the worker has not begun, or ends at this moment.
+            DeadlineExceeded, WorkerDied: see `AsyncCollector.pause`.
+            OSError: it could not be written; an earlier state in the folder stays.
+        """
+        # A worker that has collected all frames stands still anyway, while the learner goes on.
+        with nullcontext() if self._has_all_frames() else self._collector.pause():
+            collector = self._collector.state_dict()
+            experience.drain_rewards(self._replay, self.log)
+            state = SavedTraining(
+                env_id=self.problem.env_id,
+                goal=self.goal,
+                settings=self.settings,
+                seconds=self._seconds(),
+                learner=self._learner.state_dict(),
+                log=self.log.state_dict(),
+                losses=list(self._losses),
+                collector=collector,
+                **self.arguments,
+            )
+            saved_training.save(folder, state, self._replay)
+
     def progress(self) -> Progress:
         """Returns the present counts, with the frames per second of the whole run."""
         experience.drain_rewards(self._replay, self.log)
         return self._progress(self._began)
 
+    def _has_all_frames(self) -> bool:
+        return self._collector.statistics().frames >= self._total_frames
+
     def _is_goal_reached(self) -> bool:
         mean = self.log.mean_return(MEAN_OVER)
-        return self._goal is not None and mean is not None and mean >= self._goal
+        return self.goal is not None and mean is not None and mean >= self.goal
 
     def _learn_once(self) -> bool:
         """Makes one update, if the replay gives a batch; returns False when the worker has ended."""
-        settings = self._settings
+        settings = self.settings
         try:
             batch = self._replay.sample(
                 experience.TRANSITIONS, settings.batch_size, views=self._views, timeout=_SAMPLE_TIMEOUT
@@ -215,9 +275,12 @@ class Training:
         self.policy.epsilon.fill_(self._epsilon())
 
     def _epsilon(self) -> float:
-        settings = self._settings
+        settings = self.settings
         learnt = self.log.frames - settings.learning_starts
         return linear(learnt, settings.epsilon_start, settings.epsilon_end, settings.epsilon_frames)
+
+    def _seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._began[0]
 
     def _progress(self, since: tuple[float, int]) -> Progress:
         now = time.perf_counter()
@@ -226,11 +289,11 @@ class Training:
             frames=self.log.frames,
             episodes=len(self.log.ended),
             updates=self._learner.updates,
-            seconds=now - self._began[0],
+            seconds=self._seconds(),
             return_mean=self.log.mean_return(MEAN_OVER),
             frames_per_second=(self.log.frames - since[1]) / max(now - since[0], 1e-9),
             samples_per_insert=experience.samples_per_insert(self._replay),
-            samples_per_insert_target=self._settings.samples_per_insert,
+            samples_per_insert_target=self.settings.samples_per_insert,
             policy_lag=self._collector.statistics().lag_mean,
             epsilon=self._epsilon(),
             loss=sum(losses) / len(losses) if losses else None,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from headrace.cli import options
 from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
@@ -29,7 +31,7 @@ def _hyperparameters(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("train")
-@options.env_argument
+@click.argument("env_id", metavar="ENV", required=False)
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
@@ -51,21 +53,53 @@ def _hyperparameters(function: Callable[..., None]) -> Callable[..., None]:
     help="Stop when the mean return of the last 20 episodes reaches it.  "
     "[default: the reward threshold with which ENV is registered]",
 )
+@click.option(
+    "--resume",
+    type=options.out_folder,
+    metavar="FOLDER",
+    help="Go on with the run that wrote FOLDER and has not ended; its own options hold, and no other is given. "
+    "Kept exactly: networks, optimizer, stored steps and priorities, counters, returns, random generators. Not kept: "
+    "episodes under way (they begin anew, unless the environment has state_dict and load_state_dict), and the last "
+    "few transitions that were not in the table yet.",
+)
 @options.json_option
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @_hyperparameters
-def command(as_json: bool, quiet: bool, **request: Any) -> None:
+@click.pass_context
+def command(
+    context: click.Context, /, as_json: bool, quiet: bool, resume: Path | None, **request: Any
+) -> None:
     """Train a DQN on the Gymnasium environment ENV (Discrete actions).
 
     One worker process collects into the learner's prioritized replay, and gets new weights from the learner. Returns
-    are those of the acting policy, its epsilon included. Ctrl-C stops early and keeps the weights.
+    are those of the acting policy, its epsilon included. Ctrl-C stops early and keeps the weights. The state of the
+    run is saved about once a minute and after Ctrl-C, so that --resume goes on also after a crash.
 
     \b
       headrace train CartPole-v1
       headrace train ALE/Pong-v5 --steps 2000000
+      headrace train --resume out/CartPole-v1-0
     """  # noqa: D301 - click reads this backspace
-    from headrace.cli.train.run import Request, run
+    from headrace.cli.train import run
 
+    if resume is not None:
+        _refuse_others(context)
+        run.resume(resume, as_json=as_json, quiet=quiet)
+        return
+    if request["env_id"] is None:
+        raise click.UsageError("expected ENV, or --resume FOLDER")
     given = {field.name: request.pop(field.name) for field in _HYPERPARAMETERS}
     hyperparameters = {name: value for name, value in given.items() if value is not None}
-    run(Request(**request, hyperparameters=hyperparameters), as_json=as_json, quiet=quiet)
+    run.run(run.Request(**request, hyperparameters=hyperparameters), as_json=as_json, quiet=quiet)
+
+
+def _refuse_others(context: click.Context) -> None:
+    """Raises if more than `--resume`, `--json` and `--quiet` was given: a run goes on as it began."""
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name not in ("resume", "as_json", "quiet"):
+            shown = "ENV" if name == "env_id" else parameter.opts[0]
+            raise click.UsageError(
+                f"{shown} cannot be given with --resume: a run goes on with its own options"
+            )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,11 +15,15 @@ from typing import Any
 import click
 
 from headrace.cli import episodes, interruption, output_folder, tables
-from headrace.cli.dqn import checkpoint, curve, problem
+from headrace.cli.dqn import checkpoint, curve, problem, saved_training
 from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
 from headrace.cli.dqn.training import MEAN_OVER, Progress, Training
-from headrace.cli.file_names import CURVE, EPISODES, POLICY
+from headrace.cli.file_names import CURVE, EPISODES, POLICY, RESUME
 from headrace.cli.progress import ProgressLine
+from headrace.errors import DeadlineExceeded, HeadraceError
+
+# Seconds.
+_SAVE_EVERY = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,47 +51,83 @@ def run(request: Request, *, as_json: bool, quiet: bool) -> None:
     """
     found = problem.describe(request.env_id)
     settings = _settings(request, found)
+    goal = found.reward_threshold if request.goal is None else request.goal
     with _folder(request) as folder:
-        _run(request, found, settings, folder, as_json=as_json, quiet=quiet)
+        # Of the run that --overwrite replaces.
+        shutil.rmtree(folder / RESUME, ignore_errors=True)
+        training = Training(
+            found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
+        )
+        _run(training, folder, as_json=as_json, quiet=quiet)
+
+
+def resume(folder: Path, *, as_json: bool, quiet: bool) -> None:
+    """Goes on with a run, writes its files, and prints the result.
+
+    Raises:
+        click.BadParameter: the folder is not of a run that can go on.
+        CheckpointError: the state of the run is damaged.
+        click.ClickException, Exception: as `run`.
+    """
+    if not (folder / RESUME).is_dir():
+        ended = (folder / POLICY).is_file()
+        reason = "its run has ended" if ended else "no run of headrace train saved its state there"
+        raise click.BadParameter(
+            f"{folder}: {reason}, so there is nothing to go on with", param_hint="--resume"
+        )
+    with output_folder.folder_for(folder, (), overwrite=False):
+        saved, rows = saved_training.load(folder / RESUME)
+        training = Training(
+            problem.describe(saved.env_id),
+            saved.settings,
+            steps=saved.steps,
+            num_envs=saved.num_envs,
+            seed=saved.seed,
+            goal=saved.goal,
+            saved=(saved, rows),
+        )
+        _run(training, folder, as_json=as_json, quiet=quiet)
 
 
 def _folder(request: Request) -> AbstractContextManager[Path]:
     if request.out is not None:
-        return output_folder.folder_for(request.out, (POLICY, CURVE, EPISODES), request.overwrite)
+        return output_folder.folder_for(request.out, (POLICY, CURVE, EPISODES, RESUME), request.overwrite)
     name = request.env_id.replace("/", "-").replace(":", "-")
     return output_folder.new_folder(Path("out") / f"{name}-{request.seed}")
 
 
-def _run(
-    request: Request,
-    found: problem.Problem,
-    settings: DqnSettings,
-    folder: Path,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    goal = found.reward_threshold if request.goal is None else request.goal
-    with Training(
-        found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
-    ) as training:
+def _run(training: Training, folder: Path, *, as_json: bool, quiet: bool) -> None:
+    with training:
         stop: BaseException | None = None
         try:
-            final = _train(training, request.steps, quiet=as_json or quiet)
+            final = _train(training, folder / RESUME, quiet=as_json or quiet)
         except (KeyboardInterrupt, Exception) as error:
             # The weights learnt so far are kept after any error.
             final, stop = training.progress(), error
-        result = _result(request, final, goal)
+        result = _result(training, final)
         with interruption.finishing("writing what was learnt"):
-            files = _write(folder, training, settings, result)
+            files = _write(folder, training, result)
+            if stop is None:
+                shutil.rmtree(folder / RESUME, ignore_errors=True)
+            elif isinstance(stop, KeyboardInterrupt):
+                _save_for_later(training, folder / RESUME)
     if as_json:
         click.echo(json.dumps({**result, **files}))
     else:
         _show(result, files)
     interruption.raise_stop(
         stop,
-        f"Aborted by Ctrl-C after {final.frames} of {request.steps} frames; what was learnt is in {folder}",
+        f"Aborted by Ctrl-C after {final.frames} of {training.arguments['steps']} frames; what was learnt is in "
+        f"{folder}; headrace train --resume {folder} goes on",
     )
+
+
+def _save_for_later(training: Training, folder: Path) -> None:
+    try:
+        training.save(folder)
+    except (HeadraceError, RuntimeError, OSError) as error:
+        # The files of the run are written all the same; an earlier state stays.
+        click.echo(f"The state of the run could not be saved for --resume: {error}", err=True)
 
 
 def _settings(request: Request, found: problem.Problem) -> DqnSettings:
@@ -100,13 +142,47 @@ def _settings(request: Request, found: problem.Problem) -> DqnSettings:
         raise click.UsageError(str(error)) from error
 
 
-def _train(training: Training, steps: int, *, quiet: bool) -> Progress:
-    with ProgressLine(steps, "frames", quiet=quiet) as line:
-        return training.run(_reporter(line))
+def _train(training: Training, state: Path, *, quiet: bool) -> Progress:
+    with ProgressLine(training.arguments["steps"], "frames", quiet=quiet) as line:
+        return training.run(_reporter(line, _Saver(training, state, line.warn)))
 
 
-def _reporter(line: ProgressLine) -> Callable[[Progress], None]:
+class _Saver:
+    """Saves a training now and then, so that a run that is killed loses little.
+
+    Args:
+        training: the training.
+        folder: where its state is written.
+        warn: called with a text where a save failed; the training goes on.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        folder: Path,
+        warn: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._training, self._folder, self._warn, self._clock = training, folder, warn, clock
+        self._next = clock() + _SAVE_EVERY
+
+    def save_if_due(self) -> None:
+        """Saves if a minute has passed; where a save takes long, at most a twentieth of the time is spent on it."""
+        began = self._clock()
+        if began < self._next:
+            return
+        try:
+            self._training.save(self._folder)
+        except (DeadlineExceeded, RuntimeError, OSError) as error:
+            self._warn(f"the state of the run could not be saved for --resume; training goes on ({error})")
+        ended = self._clock()
+        self._next = ended + max(_SAVE_EVERY, 20 * (ended - began))
+
+
+def _reporter(line: ProgressLine, saver: _Saver) -> Callable[[Progress], None]:
     def report(now: Progress) -> None:
+        saver.save_if_due()
         number = tables.number
         line.show(
             now.frames,
@@ -118,23 +194,24 @@ def _reporter(line: ProgressLine) -> Callable[[Progress], None]:
     return report
 
 
-def _result(request: Request, final: Progress, goal: float | None) -> dict[str, Any]:
+def _result(training: Training, final: Progress) -> dict[str, Any]:
+    goal = training.goal
     reached = goal is not None and final.return_mean is not None and final.return_mean >= goal
     return {
-        "environment": request.env_id,
-        "seed": request.seed,
+        "environment": training.problem.env_id,
+        "seed": training.arguments["seed"],
         "goal": goal,
         "goal_reached": reached,
         **dataclasses.asdict(final),
     }
 
 
-def _write(out: Path, training: Training, settings: DqnSettings, result: dict[str, Any]) -> dict[str, str]:
+def _write(out: Path, training: Training, result: dict[str, Any]) -> dict[str, str]:
     """Writes the files, and returns their paths by what they hold."""
     ended = training.log.ended
     files = {"checkpoint": str(out / POLICY), "episodes_file": str(out / EPISODES)}
     checkpoint.save(
-        out / POLICY, training.policy, {"settings": dataclasses.asdict(settings), "result": result}
+        out / POLICY, training.policy, {"settings": dataclasses.asdict(training.settings), "result": result}
     )
     episodes.write_csv(out / EPISODES, ended)
     picture = out / CURVE

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from headrace.collectors.multi.group import WorkerGroup
@@ -23,10 +24,25 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
         WorkerDied: a worker is gone.
     """
     collection = group.collection
-    with collection.between_rollouts(_SECONDS):
+    with _between_rollouts(group):
         workers = group.call_each("state_dict", [((), {})] * len(group.handles))
         shared = collection.state_dict() | {"versions": updater.state()}
     return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
+
+
+@contextmanager
+def _between_rollouts(group: WorkerGroup) -> Iterator[None]:
+    """Lets the workers finish their rollouts and begin none. Paused workers go on for that, and are paused again."""
+    with group.collection.admission.suspended():
+        if group.status.pause_wanted is None:
+            group.collection.finish_rollouts(_SECONDS)
+        else:
+            group.resume()
+            try:
+                group.collection.finish_rollouts(_SECONDS)
+            finally:
+                group.pause(_SECONDS)
+        yield
 
 
 def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapping[str, Any]) -> None:
@@ -39,7 +55,7 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
     """
     workers = _workers_of(group, state)
     shared, collection = state["collector"], group.collection
-    with collection.between_rollouts(_SECONDS):
+    with _between_rollouts(group):
         calls: list[Call] = [((worker,), {}) for worker in workers]
         group.call_each("check_state", calls)
         continues = group.call_each("load_state_dict", calls)

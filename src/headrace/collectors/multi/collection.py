@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -169,18 +168,15 @@ class Collection:
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def between_rollouts(self, timeout: float) -> Iterator[None]:
-        """Lets all workers finish the rollouts that they have begun, and begin none within a `with` block.
+    def finish_rollouts(self, timeout: float) -> None:
+        """Waits until all workers have finished the rollouts that they have begun. Admission must be suspended.
 
         Raises:
             DeadlineExceeded: a rollout did not end in time.
             WorkerDied: a worker is gone.
         """
         # Rules: collectors CQ3
-        with self.admission.suspended():
-            self._status.wait_for_none(self._busy, timeout, "to finish a rollout")
-            yield
+        self._status.wait_for_none(self._busy, timeout, "to finish a rollout")
 
     def _busy(self) -> list[WorkerHandle]:
         waiting = self.batches.rollouts
