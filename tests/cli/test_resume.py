@@ -9,9 +9,11 @@ from click.testing import CliRunner
 
 from headrace.cli import main
 from headrace.cli.dqn import checkpoint, problem, saved_training
+from headrace.cli.dqn import training as dqn_training
 from headrace.cli.dqn.settings import DqnSettings
 from headrace.cli.dqn.training import Training
 from headrace.cli.train import run as train_run
+from headrace.collectors import Collector
 from headrace.errors import CheckpointError
 
 SETTINGS = DqnSettings(learning_starts=64, batch_size=16, samples_per_insert=4, hidden_units=16)
@@ -20,6 +22,17 @@ ARGUMENTS = {"steps": 320, "num_envs": 4, "seed": 0, "goal": None}
 
 def train(*arguments):
     return CliRunner().invoke(main, ["train", *arguments])
+
+
+@pytest.fixture
+def collects_in_this_process(monkeypatch):
+    """A worker takes seconds to start; the test of the command has one."""
+
+    def collector(*arguments, restart_workers, **options):
+        assert not restart_workers
+        return Collector(*arguments, **options)
+
+    monkeypatch.setattr(dqn_training, "AsyncCollector", collector)
 
 
 def new(saved=None):
@@ -57,7 +70,8 @@ def count_folders(folder):
     return sum(path.is_dir() for path in folder.iterdir())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("collects_in_this_process")
 def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
     write = saved_training.save
     uninterrupted = {}
@@ -73,9 +87,9 @@ def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
             training._learn_once()
             uninterrupted["after"] = weights(training)
 
-        monkeypatch.setattr(saved_training, "save", save)
-        training.save(tmp_path)
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(saved_training, "save", save)
+            training.save(tmp_path)
     # The rows of earlier states are removed.
     assert count_folders(tmp_path) == 1
     with new(saved_training.load(tmp_path)) as training:
@@ -86,11 +100,11 @@ def test_a_training_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
         torch.testing.assert_close(weights(training), uninterrupted["after"], rtol=0, atol=0)
         assert training._learner.updates == 21
         final = training.run(lambda _: None)
-        # All frames are there: the worker has ended, and the learner may still be saved.
+        # All frames are there: the collector has ended, and the learner may still be saved.
         training.save(tmp_path)
         ids = [episode.episode_id for episode in training.log.ended]
         under_way = sum(length for _, length in training.log._open.values())
-    assert saved_training.load(tmp_path)[0].collector["collector"]["tally"]["frames"] == ARGUMENTS["steps"]
+    assert saved_training.load(tmp_path)[0].log["frames"] == ARGUMENTS["steps"]
     # Each frame is counted once, and no number of an episode is used again.
     assert final.frames == ARGUMENTS["steps"]
     assert sum(episode.length for episode in training.log.ended) + under_way == final.frames
@@ -113,6 +127,8 @@ def test_an_interrupted_run_is_resumed_by_the_command(tmp_path, monkeypatch):
         if saver._training.log.frames >= 200:
             raise KeyboardInterrupt
 
+    # A report after each update: a quick machine ends the run within the usual quarter of a second.
+    monkeypatch.setattr(dqn_training, "_REPORT_EVERY", 0.0)
     with monkeypatch.context() as patched:
         patched.setattr(train_run._Saver, "save_if_due", interrupted)
         begun = train(
@@ -143,6 +159,23 @@ def test_an_interrupted_run_is_resumed_by_the_command(tmp_path, monkeypatch):
     again = train("--resume", str(out))
     assert again.exit_code == 2
     assert "its run has ended" in again.output
+
+
+@pytest.mark.usefixtures("collects_in_this_process")
+def test_a_state_that_cannot_be_saved_is_not_promised(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Training, "save", full)
+    monkeypatch.setattr(Training, "_learn_once", interrupted)
+    begun = train("CartPole-v1", "--steps=64", f"--out={tmp_path / 'run'}", "--quiet")
+    assert begun.exit_code == 1, begun.output
+    assert "could not be saved for --resume: no space left" in begun.output
+    assert "what was learnt is in" in begun.output
+    assert "goes on" not in begun.output
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Saved and restored collectors: with the state of the environments the next batches are equal bit for bit."""
 
+import itertools
 import pickle
 import sys
+import threading
 from typing import ClassVar
 
 import cloudpickle
@@ -380,3 +382,41 @@ def test_a_paused_collector_finishes_its_rollouts_for_its_state():
             # One transition was taken; the last waits for its next observation.
             assert saved.frames - 2 <= len(replay.table("t")) <= saved.frames - 1
         collector.shutdown(raise_on_error=False)
+
+
+def test_a_paused_collector_in_this_process_finishes_its_rollout_for_its_state():
+    # CQ3, CF6: nothing is dropped and nothing repeated, although the pause begins in the middle of a rollout.
+    rollout, calls, has_acted = 2000, itertools.count(), threading.Event()
+
+    def policy(observation):
+        if next(calls) == 10:
+            has_acted.set()
+            run = collector._run
+            with run._changed:
+                assert run._changed.wait_for(lambda: run.is_asked, 20)
+        return np.zeros(len(observation), np.int64)
+
+    signature = hr.collectors.signature(lambda: CounterEnv(5))
+    with (
+        hr.Replay(signature, [hr.Table.queue("t", 100_000)]) as replay,
+        hr.Collector(
+            lambda: CounterEnv(5),
+            policy,
+            frames_per_batch=rollout,
+            total_frames=3 * rollout,
+            replay_buffer=replay,
+        ) as collector,
+    ):
+        collector.start()
+        assert has_acted.wait(20)
+        with collector.pause():
+            paused = collector.statistics()
+            state = collector.state_dict()
+            saved = collector.statistics()
+            assert saved.paused
+            assert 0 < paused.frames < saved.frames == state["tally"]["frames"] == rollout
+            assert saved.frames_discarded == 0
+            # The last step ends an episode, so each step is a complete transition.
+            assert len(replay.table("t")) == rollout
+        with collector.pause():
+            assert collector.statistics().frames_discarded == 0

@@ -247,8 +247,7 @@ class MultiCollector(CollectorBase):
     def state_dict(self) -> dict[str, Any]:
         """See `CollectorBase.state_dict`: "worker0", "worker1", ..., and "collector" for all of them.
 
-        The workers finish the rollouts that they have begun; these are part of the state. So it takes at most 30 s. A
-        paused collector goes on to the ends of its rollouts, and is paused again before this method returns.
+        The workers finish the rollouts that they have begun; these are part of the state. So it takes at most 30 s.
         """
         self._group.status.check()
         return collected_state(self._group, self._updater)

@@ -115,10 +115,11 @@ def _run(training: Training, folder: Path, *, as_json: bool, quiet: bool) -> Non
         click.echo(json.dumps({**result, **files}))
     else:
         _show(result, files)
+    goes_on = f"; headrace train --resume {folder} goes on" if (folder / RESUME).is_dir() else ""
     interruption.raise_stop(
         stop,
         f"Aborted by Ctrl-C after {final.frames} of {training.arguments['steps']} frames; what was learnt is in "
-        f"{folder}; headrace train --resume {folder} goes on",
+        f"{folder}{goes_on}",
     )
 
 

@@ -49,7 +49,8 @@ class FreeRun:
     def __init__(self, rollouts: InlineRollouts) -> None:
         self._changed = threading.Condition()
         self._holders = self._rollout_holders = 0
-        self._stands = False
+        # Whether the thread stands, and whether a rollout is under way meanwhile.
+        self._stands = self._in_rollout = False
         self.is_asked = self.stops = self.waits_for_rollout = self.is_paused = self.has_ended = False
         self.failure: BaseException | None = None
         # Steps of the rollout under way that are not in the replay yet, and those that still fit into it.
@@ -107,6 +108,7 @@ class FreeRun:
         if self.is_asked and (not is_begun or (not whole and (self.stops or not self.waits_for_rollout))):
             self._flush(rollouts)
             if not self.stops:
+                self._in_rollout = is_begun
                 return "stands"
             rollouts.drop(self._written_frames)
             return "ended"
@@ -161,11 +163,11 @@ class FreeRun:
         rollouts.output.fail(error)
 
     def _stand(self) -> None:
-        """Stands still as long as it is held."""
+        """Stands still as long as it is held, and no holder waits for the end of the rollout under way."""
         with self._changed:
             self._stands = True
             self._changed.notify_all()
-            while self._holders and not self.stops:
+            while self._holders and not self.stops and not (self.waits_for_rollout and self._in_rollout):
                 self._changed.wait()
             self._stands = False
 
@@ -182,7 +184,7 @@ class FreeRun:
 
         Args:
             timeout: in seconds, until it stands.
-            at_rollout_end: whether it finishes the rollout under way.
+            at_rollout_end: whether it finishes the rollout under way, also if another thread or `pause` holds it.
 
         Raises:
             DeadlineExceeded: it did not stand in time; it goes on.
@@ -192,7 +194,11 @@ class FreeRun:
             self._rollout_holders += at_rollout_end
             self._ask()
         try:
-            self._wait(lambda: self._stands, timeout, "the collecting thread to stand still")
+            self._wait(
+                lambda: self._stands and not (at_rollout_end and self._in_rollout),
+                timeout,
+                "the collecting thread to stand still",
+            )
             yield
         finally:
             with self._changed:
