@@ -386,11 +386,11 @@ def test_a_paused_collector_finishes_its_rollouts_for_its_state():
 
 def test_a_paused_collector_in_this_process_finishes_its_rollout_for_its_state():
     # CQ3, CF6: nothing is dropped and nothing repeated, although the pause begins in the middle of a rollout.
-    rollout, calls, has_acted = 2000, itertools.count(), threading.Event()
+    rollout, calls, started = 2000, itertools.count(), threading.Event()
 
     def policy(observation):
         if next(calls) == 10:
-            has_acted.set()
+            assert started.wait(20)
             run = collector._run
             with run._changed:
                 assert run._changed.wait_for(lambda: run.is_asked, 20)
@@ -408,7 +408,7 @@ def test_a_paused_collector_in_this_process_finishes_its_rollout_for_its_state()
         ) as collector,
     ):
         collector.start()
-        assert has_acted.wait(20)
+        started.set()
         with collector.pause():
             paused = collector.statistics()
             state = collector.state_dict()
