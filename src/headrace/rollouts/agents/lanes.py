@@ -153,9 +153,9 @@ class AgentLanes:
             TypeError, ValueError: a reward that is not a number; no step of this environment is noted.
         """
         groups = game.groups()
-        numbers = [list(map(float, group.values_of(rewards))) for group in groups.values()]
-        for (policy_id, group), own in zip(groups.items(), numbers, strict=True):
-            self._waiting[policy_id].add(game, group, own, group.values_of(observations))
+        numbers = {policy_id: [*map(float, group.values_of(rewards))] for policy_id, group in groups.items()}
+        for policy_id, group in groups.items():
+            self._waiting[policy_id].add(game, group, numbers[policy_id], group.values_of(observations))
 
     def flush(self) -> list[tuple[Game, SpecError]]:
         """Writes the steps that wait, those of each policy at once.

@@ -67,10 +67,13 @@ class MultiAgentLoop:
 
     def _step(self, games: list[Game]) -> None:
         self._stop.check()
-        self._call_each([game for game in games if game.episode is None], self._reset)
+        for game in games:
+            if game.episode is None:
+                self._reset(game)
         actions = self._lanes.act(games)
         try:
-            self._call_each(games, lambda game: self._step_one(game, actions[game.index]))
+            for game in games:
+                self._step_one(game, actions[game.index])
         finally:
             self._flush()
 
@@ -80,15 +83,6 @@ class MultiAgentLoop:
             for game, _ in refused:
                 self._drop(game)
             raise refused[0][1]
-
-    def _call_each(self, games: list[Game], call: Callable[[Game], None]) -> None:
-        """Calls for one environment after the other; an error drops the episode of its environment."""
-        for game in games:
-            try:
-                call(game)
-            except BaseException:
-                self._drop(game)
-                raise
 
     def _drop(self, game: Game) -> None:
         if not self._settings.takes_whole_episodes:
@@ -101,6 +95,14 @@ class MultiAgentLoop:
         game.forget_episode()
 
     def _reset(self, game: Game) -> None:
+        """Begins an episode; an error drops it."""
+        try:
+            self._begin_episode(game)
+        except BaseException:
+            self._drop(game)
+            raise
+
+    def _begin_episode(self, game: Game) -> None:
         seed = self._settings.seed
         is_first = seed is not None and not game.was_reset
         observations = game.reset(seed + game.index if is_first and seed is not None else None)
@@ -131,12 +133,19 @@ class MultiAgentLoop:
         game.acting.append(run)
 
     def _step_one(self, game: Game, actions: Mapping[Any, Any]) -> None:
-        """Steps one environment, and records the steps of agents that it completes."""
-        returned = game.step(actions)
+        """Steps one environment, and records the steps of agents that it completes; an error drops its episode."""
+        try:
+            returned = game.step(actions)
+            if not self._records_together(game, returned):
+                self._record(game, returned)
+        except BaseException:
+            self._drop(game)
+            raise
+
+    def _record(self, game: Game, returned: Returned) -> None:
+        """Records a step in which agents may join, pause or end."""
         episode = game.episode
         assert episode is not None
-        if self._records_together(game, returned):
-            return
         for run in game.acting:
             run.has_acted, run.reward = True, 0.0
         game.check(returned)
