@@ -1,9 +1,9 @@
-"""Episodes in files: Minari, Parquet and npz, written and read without loss; D4RL, read."""
+"""Episodes in files: Minari, Parquet and npz, written and read without loss; D4RL and LeRobot, read."""
 
 from typing import TYPE_CHECKING, Any
 
 from headrace.datasets.dataset import EpisodeDataset
-from headrace.datasets.foreign.public import load_d4rl
+from headrace.datasets.foreign.public import load_d4rl, load_lerobot
 from headrace.datasets.minari.public import load_minari, save_minari
 from headrace.datasets.npz.public import load_npz, save_npz
 from headrace.datasets.parquet.public import load_parquet, save_parquet
@@ -15,6 +15,7 @@ __all__ = [
     "EpisodeDataset",
     "episodes",
     "load_d4rl",
+    "load_lerobot",
     "load_minari",
     "load_npz",
     "load_parquet",

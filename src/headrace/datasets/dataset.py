@@ -26,7 +26,7 @@ class EpisodeDataset(Closing, Sequence[Episode]):
         action_space: as `observation_space`.
 
     Attributes:
-        format_name: "minari", "parquet", "npz" or "d4rl".
+        format_name: "minari", "parquet", "npz", "d4rl" or "lerobot".
 
     >>> class Counting(EpisodeDataset):
     ...     def _read(self, index):

@@ -20,7 +20,8 @@ from gymnasium import Space, spaces
 from headrace.datasets.arrow import ipc, pa, parquet, to_numpy
 from headrace.datasets.errors import dataset_errors
 from headrace.datasets.exporting.structure import Array
-from headrace.datasets.minari.jpeg import decode_jpeg_rows, is_jpeg
+from headrace.datasets.images import decode_images
+from headrace.datasets.minari.jpeg import FORMATS, is_jpeg
 from headrace.datasets.minari.metadata import METADATA_FILE, Metadata
 from headrace.datasets.minari.recorded import Recorded, one_column
 from headrace.datasets.minari.tree_reading import read_tree
@@ -176,7 +177,7 @@ def _array(column: Any, path: str, shape: tuple[int, ...] | None = None) -> Arra
     """Reads a column of numbers, strings, lists of numbers or images of a shape."""
     is_binary = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     if is_binary and len(column) and is_jpeg(column[0].as_py() or b""):
-        return decode_jpeg_rows(column.to_pylist(), shape, path)
+        return decode_images(column.to_pylist(), shape, path, FORMATS)
     array = to_numpy(column, path, is_nullable=pa.types.is_floating)
     return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else np.array(array)
 

@@ -21,10 +21,11 @@ from gymnasium import Space, spaces
 from headrace.datasets.errors import dataset_errors
 from headrace.datasets.exporting.structure import Array, Column, Structure
 from headrace.datasets.hdf5 import h5py
+from headrace.datasets.images import decode_images
 from headrace.datasets.minari.hdf5.attributes import read_reset
 from headrace.datasets.minari.hdf5.layout import index_name, layout_of
 from headrace.datasets.minari.hdf5.writing import DTYPE_ATTRIBUTE, MAIN_FILE, open_in_turn
-from headrace.datasets.minari.jpeg import decode_jpeg_rows, is_jpeg
+from headrace.datasets.minari.jpeg import FORMATS, is_jpeg
 from headrace.datasets.minari.metadata import Metadata
 from headrace.datasets.minari.recorded import Recorded, one_column
 from headrace.datasets.minari.tree_reading import read_tree
@@ -120,7 +121,7 @@ class Hdf5Episodes:
             raise SpecError(f"{path}: expected a row for each step, got one value: {array!r:.80}")
         shape = space.shape if isinstance(space, spaces.Box) else None
         if self._is_jpeg(array, dataset.dtype, space is None, shape):
-            return decode_jpeg_rows(list(array), shape, path)
+            return decode_images(list(array), shape, path, FORMATS)
         if shape is not None and len(shape) > 1 and array.dtype == np.uint8 and array.ndim == 2:
             raise SpecError(
                 f"{path}: expected images {list(shape)} or the bytes of JPEG files, got {array.shape[1]} bytes"
