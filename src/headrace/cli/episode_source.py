@@ -12,7 +12,7 @@ import click
 
 from headrace.cli.file_names import DATASET
 from headrace.datasets.dataset import EpisodeDataset
-from headrace.datasets.opening import holds_minari, open_dataset
+from headrace.datasets.opening import holds_dataset, open_dataset
 from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
@@ -30,7 +30,7 @@ class Source:
 
     Attributes:
         name: as the user gave it.
-        kind: "minari", "parquet", "npz", "replay", "store" or "training".
+        kind: "minari", "parquet", "npz", "d4rl", "lerobot", "replay", "store" or "training".
         episodes: in the order in which they are read.
         metadata: the metadata of the dataset.
         observation_space, action_space: None if unknown.
@@ -72,7 +72,7 @@ def open_source(name: str) -> Iterator[Source]:
     path = Path(name)
     if (path / DATASET).is_file():
         path = path / DATASET
-    elif path.is_dir() and not holds_minari(path):
+    elif path.is_dir() and not holds_dataset(path):
         with _open_replay(path, name) as source:
             yield source
         return
