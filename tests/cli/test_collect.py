@@ -47,7 +47,7 @@ def test_ctrl_c_while_the_files_are_written_does_not_lose_them(tmp_path, monkeyp
     done = collect("CartPole-v1", "--steps=64", "--workers=0", f"--out={tmp_path}")
     assert done.exit_code == 0, done.output
     assert "writing what was collected; Ctrl-C again gives it up" in done.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["episodes.csv", "episodes.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["episodes.csv", "episodes.npz", "run.json"]
 
 
 def test_inline_into_files(tmp_path):
@@ -133,7 +133,9 @@ def test_what_was_collected_can_be_inspected(tmp_path):
     assert told["length"] == pytest.approx(result["length"])
     # The folder stands for the dataset in it.
     folder = json.loads(CliRunner().invoke(main, ["inspect", str(tmp_path), "--json"]).output)
-    assert folder == {**told, "path": str(tmp_path)}
+    assert told["run"] is None
+    assert folder == {**told, "path": str(tmp_path), "run": folder["run"]}
+    assert folder["run"]["seed"] == 0
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_what_an_earlier_run_left_is_replaced_only_when_asked(tmp_path):
 
     assert run("--seed=1").exit_code == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert set(before) == {"episodes.npz", "episodes.csv"}
+    assert set(before) == {"episodes.npz", "episodes.csv", "run.json"}
     refused = run("--seed=2")
     assert refused.exit_code == 1
     assert "episodes.npz" in refused.output

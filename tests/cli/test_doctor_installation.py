@@ -42,7 +42,7 @@ def test_extras_are_present_only_if_all_their_libraries_are(monkeypatch):
     requirements = ["numpy>=2.0", 'full>=1; extra == "full"', 'a; extra == "half"', 'b>=2; extra == "half"']
     versions = {"full": "1.5", "a": "1.0"}
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: requirements)
-    monkeypatch.setattr(installation, "_version", lambda name: versions.get(name, ""))
+    monkeypatch.setattr(installation, "installed_version", lambda name: versions.get(name, ""))
     findings = found()
     assert findings["extras"].text == "full (full 1.5)"
     assert findings["absent extras"].text == "half"

@@ -122,7 +122,11 @@ def test_every_episode_is_recorded_into_the_folder(policy, tmp_path, monkeypatch
     monkeypatch.setattr(gymnasium.wrappers, "RecordVideo", Recorded)
     folder = tmp_path / "video"
     assert played(policy, "--episodes", 2, "--video", folder)["video"] == str(folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["play-episode-0.mp4", "play-episode-1.mp4"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "play-episode-0.mp4",
+        "play-episode-1.mp4",
+        "run.json",
+    ]
     done = invoke("play", policy, "--episodes", 2, "--video", folder)
     assert done.exit_code == 1
     assert "play-episode-0.mp4" in done.output

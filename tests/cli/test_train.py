@@ -75,10 +75,10 @@ def test_what_an_earlier_run_left_is_replaced_only_when_asked(tmp_path, monkeypa
         assert json.loads(done.stdout)["checkpoint"] == f"out/{name}/policy.pt"
     first = tmp_path / "out" / "CartPole-v1-3"
     before = {path.name: path.read_bytes() for path in first.iterdir()}
-    assert set(before) == {"policy.pt", "learning-curve.png", "episodes.csv"}
+    assert set(before) == {"policy.pt", "learning-curve.png", "episodes.csv", "run.json"}
     refused = train(*short, f"--out={first}")
     assert refused.exit_code == 1
-    assert "policy.pt, learning-curve.png, episodes.csv" in refused.output
+    assert "policy.pt, learning-curve.png, episodes.csv, run.json" in refused.output
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before
     done = train(*short, f"--out={first}", "--overwrite")
     assert done.exit_code == 0, done.output

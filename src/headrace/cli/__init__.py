@@ -14,6 +14,8 @@ from headrace.errors import HeadraceError
 # Each command is a folder, whose `__init__` has the options as `command`. Heavy modules are imported when a command
 # runs, so that help and usage errors appear at once.
 _COMMANDS = ("collect", "doctor", "export", "inspect", "play", "serve", "top", "train")
+# In the `meta` of click's context: the arguments of the command line, as they were given.
+ARGUMENTS = "headrace.arguments"
 
 
 class _Commands(click.Group):
@@ -27,6 +29,11 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"headrace.cli.{cmd_name}").command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Not sys.argv, which is that of another program if Python code calls `main(args)`.
+        ctx.meta[ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         try:

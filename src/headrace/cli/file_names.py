@@ -7,6 +7,8 @@ EPISODES = "episodes.csv"
 # Of `headrace collect --profile`: the trace of each worker, and the picture.
 TRACE = "profile_{worker_idx}.json"
 TRACE_PICTURE = "profile.png"
+# Of all commands that write a folder: command line, seed and versions.
+RUN = "run.json"
 # Of `headrace train`.
 POLICY = "policy.pt"
 CURVE = "learning-curve.png"

@@ -15,11 +15,11 @@ import click
 import numpy as np
 
 from headrace import trees
-from headrace.cli import environments, episodes, interruption, output_folder, tables
+from headrace.cli import environments, episodes, interruption, output_folder, run_record, tables
 from headrace.cli.collect import time_shares
 from headrace.cli.collect.episode_file import EpisodeFile
 from headrace.cli.episodes import EpisodeLog
-from headrace.cli.file_names import DATASET, EPISODES, TRACE, TRACE_PICTURE
+from headrace.cli.file_names import DATASET, EPISODES, RUN, TRACE, TRACE_PICTURE
 from headrace.cli.progress import ProgressLine
 from headrace.cli.user_modules import import_module
 from headrace.collectors import AsyncCollector, Batch, Collector, MultiCollector
@@ -59,7 +59,7 @@ class Request:
     def files(self) -> list[str]:
         """The names of all files that are written."""
         traces = [TRACE.format(worker_idx=idx) for idx in self.profiled_workers]
-        return [DATASET, EPISODES, *traces, *([TRACE_PICTURE] if traces else [])]
+        return [DATASET, EPISODES, *traces, *([TRACE_PICTURE] if traces else []), RUN]
 
     @property
     def frames_per_batch(self) -> int:
@@ -122,6 +122,7 @@ def _files(request: Request, make: Callable[..., Any], log: EpisodeLog) -> Itera
         metadata = environments.metadata(request.env_id, make) | _metadata(request)
         with contextlib.ExitStack() as at_end:
             file = EpisodeFile(folder / DATASET, metadata)
+            at_end.callback(_write_record, folder, request, log)
             at_end.callback(_write_table, folder / EPISODES, log)
             at_end.callback(file.close)
             try:
@@ -161,6 +162,11 @@ def _draw_profile(request: Request) -> None:
 def _write_table(path: Path, log: EpisodeLog) -> None:
     if log.frames:
         episodes.write_csv(path, log.ended)
+
+
+def _write_record(folder: Path, request: Request, log: EpisodeLog) -> None:
+    if log.frames:
+        run_record.write(folder, environment=request.env_id, seed=request.seed)
 
 
 def _metadata(request: Request) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.cli.doctor.report import Report
+from headrace.cli.library_versions import installed_version
 from headrace.kernels import plain
 from headrace.system import has_gil, has_sealed_memory, is_linux, processors, reservable_nbytes
 
@@ -37,14 +38,14 @@ def examine_installation(report: Report) -> None:
 
 def _versions(report: Report) -> None:
     place = Path(__file__).parents[2]
-    report.ok("headrace", f"{_version('headrace')} in {place}")
+    report.ok("headrace", f"{installed_version('headrace')} in {place}")
     lock = "" if has_gil() else ", free-threaded"
     report.ok(
         "python", f"{platform.python_implementation()} {platform.python_version()}{lock} in {sys.prefix}"
     )
     report.ok("system", platform.platform())
     needed = ("numpy", "gymnasium", "msgspec", "optree", "cloudpickle")
-    report.ok("libraries", ", ".join(f"{name} {_version(name)}" for name in needed))
+    report.ok("libraries", ", ".join(f"{name} {installed_version(name)}" for name in needed))
 
 
 def _kernels(report: Report) -> None:
@@ -67,7 +68,7 @@ def _extras(report: Report) -> None:
             libraries.setdefault(found[2], []).append(found[1])
     present, absent = [], []
     for extra, names in libraries.items():
-        versions = [_version(name) for name in names]
+        versions = [installed_version(name) for name in names]
         if all(versions):
             present.append(f"{extra} ({', '.join(map(' '.join, zip(names, versions, strict=True)))})")
         else:
@@ -134,10 +135,3 @@ def _descriptors(report: Report) -> None:
         report.note("descriptors", text, f"For hundreds of workers or clients: ulimit -n {min(hard, 65536)}")
     else:
         report.ok("descriptors", text)
-
-
-def _version(name: str) -> str:
-    """The version of an installed distribution; empty if it is not installed."""
-    with suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(name)
-    return ""

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from headrace.cli import tables
+from headrace.cli import run_record, tables
 from headrace.cli.episode_source import Source, open_source
 from headrace.cli.episodes import spreads
 from headrace.cli.inspect import column_table, item_tables
@@ -47,16 +47,19 @@ def run(name: str, *, as_json: bool, png: Path | None, html: Path | None) -> Non
         source, contents = _read_source(
             name, as_json=as_json, with_images=png is not None or html is not None
         )
+    record = run_record.read(Path(name))
     if png is not None:
         with _naming(png):
             draw(png, name, contents.rows, contents.sheet)
     if html is not None:
         with _naming(html):
-            _report(source, contents).write(html)
+            _report(source, contents, record).write(html)
     if as_json:
-        click.echo(json.dumps(encode(_result(source, contents), "result"), allow_nan=False))
+        click.echo(
+            json.dumps(encode({**_result(source, contents), "run": record}, "result"), allow_nan=False)
+        )
     else:
-        _show(source, contents)
+        _show(source, contents, record)
 
 
 @contextmanager
@@ -67,9 +70,14 @@ def _naming(path: Path) -> Iterator[None]:
         raise click.ClickException(f"{path}: {error}") from error
 
 
-def _report(source: Source, contents: Contents) -> Report:
+def _report(source: Source, contents: Contents, record: dict[str, Any] | None) -> Report:
     rows = contents.rows
-    return Report(f"{source.name}: {source.kind}", _facts(source, rows), _spreads(rows), contents)
+    return Report(
+        f"{source.name}: {source.kind}",
+        [*_facts(source, rows), *run_record.rows(record)],
+        _spreads(rows),
+        contents,
+    )
 
 
 def _read_source(name: str, *, as_json: bool, with_images: bool) -> tuple[Source, Contents]:
@@ -124,9 +132,9 @@ def _space(space: Any) -> str | None:
     return None if space is None else str(space)
 
 
-def _show(source: Source, contents: Contents) -> None:
+def _show(source: Source, contents: Contents, record: dict[str, Any] | None) -> None:
     rows = contents.rows
-    tables.show(f"{source.name}: {source.kind}", _facts(source, rows))
+    tables.show(f"{source.name}: {source.kind}", [*_facts(source, rows), *run_record.rows(record)])
     if contents.columns:
         tables.show("one step", column_table.rows(contents.columns, contents.summaries), column_table.HEADER)
     if contents.tables:

@@ -15,11 +15,12 @@ import click
 import gymnasium
 
 from headrace import trees
-from headrace.cli import episodes, interruption, output_folder, tables
+from headrace.cli import episodes, interruption, output_folder, run_record, tables
 from headrace.cli.dqn import fitting, problem
 from headrace.cli.dqn.policy import EpsilonGreedy
 from headrace.cli.dqn.pytorch import torch
 from headrace.cli.episodes import EndedEpisode
+from headrace.cli.file_names import RUN
 from headrace.cli.progress import ProgressLine
 
 # Names of videos: play-episode-0.mp4.
@@ -54,6 +55,8 @@ def run(request: Request, *, as_json: bool) -> None:
     with _videos(request) as folder:
         try:
             with closing(_environment(env_id, folder)) as env:
+                if folder is not None:
+                    run_record.write(folder, environment=env_id, seed=request.seed)
                 _play(env, policy, request, played, quiet=as_json)
         except (KeyboardInterrupt, Exception) as error:
             stop = error
@@ -67,7 +70,7 @@ def _videos(request: Request) -> Iterator[Path | None]:
     if request.video is None:
         yield None
         return
-    names = [f"{_PREFIX}-episode-{number}.mp4" for number in range(request.episodes)]
+    names = [f"{_PREFIX}-episode-{number}.mp4" for number in range(request.episodes)] + [RUN]
     with output_folder.folder_for(request.video, names, request.overwrite) as folder:
         yield folder
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import click
 
-from headrace.cli import episodes, interruption, output_folder, tables
+from headrace.cli import episodes, interruption, output_folder, run_record, tables
 from headrace.cli.dqn import checkpoint, curve, problem, saved_training
 from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
 from headrace.cli.dqn.training import MEAN_OVER, Progress, Training
-from headrace.cli.file_names import CURVE, EPISODES, POLICY, RESUME
+from headrace.cli.file_names import CURVE, EPISODES, POLICY, RESUME, RUN
 from headrace.cli.progress import ProgressLine
 from headrace.errors import DeadlineExceeded, HeadraceError
 
@@ -58,6 +58,7 @@ def run(request: Request, *, as_json: bool, quiet: bool) -> None:
         training = Training(
             found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
         )
+        run_record.write(folder, environment=request.env_id, seed=request.seed)
         _run(training, folder, as_json=as_json, quiet=quiet)
 
 
@@ -91,7 +92,9 @@ def resume(folder: Path, *, as_json: bool, quiet: bool) -> None:
 
 def _folder(request: Request) -> AbstractContextManager[Path]:
     if request.out is not None:
-        return output_folder.folder_for(request.out, (POLICY, CURVE, EPISODES, RESUME), request.overwrite)
+        return output_folder.folder_for(
+            request.out, (POLICY, CURVE, EPISODES, RUN, RESUME), request.overwrite
+        )
     name = request.env_id.replace("/", "-").replace(":", "-")
     return output_folder.new_folder(Path("out") / f"{name}-{request.seed}")
 
