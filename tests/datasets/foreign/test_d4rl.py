@@ -128,6 +128,15 @@ def test_what_the_file_lacks_is_told(tmp_path, missing):
         load_d4rl(write(tmp_path, without(missing)))
 
 
+@pytest.mark.parametrize("has_timeouts", [True, False])
+@pytest.mark.parametrize("terminals", [np.zeros((8, 2)), np.full(8, 2), np.zeros(7), np.zeros(())])
+def test_flags_that_do_not_fit_are_told(tmp_path, terminals, has_timeouts):
+    """Datasets G11."""
+    path = write(tmp_path, {**without(*() if has_timeouts else ("timeouts",)), "terminals": terminals})
+    with pytest.raises(hr.DatasetError, match=r"x\.hdf5: (terminals|terminations)"):
+        load_d4rl(path, max_episode_steps=100)
+
+
 def test_files_of_another_kind(tmp_path):
     """Datasets G11."""
     with pytest.raises(FileNotFoundError, match=r"none\.hdf5"):

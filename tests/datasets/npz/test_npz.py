@@ -168,6 +168,19 @@ def test_next_observations_that_do_not_follow_are_told(tmp_path, caplog):
     assert "not the observations that follow" in caplog.text
 
 
+def test_next_observations_that_follow_are_not_told(tmp_path, caplog):
+    """NaN follows NaN, and the first observation of an episode follows nothing."""
+    columns = {
+        **FOREIGN,
+        "observations": np.array([0, np.nan, 2, 10, 11])[:, None],
+        "next_observations": np.array([np.nan, 2, 3, 11, 12])[:, None],
+    }
+    del columns["episode_lengths"]
+    np.savez(tmp_path / "x.npz", **columns)
+    assert len(load_npz(tmp_path / "x.npz")) == 2
+    assert not caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -65,20 +65,22 @@ class D4rlArrays:
     def __init__(self, path: Path, file: Any, max_episode_steps: int | None) -> None:
         self.path = path
         self._file = file
-        self._limit = max_episode_steps
         found: list[str] = []
         with dataset_errors(path):
             file.visititems(lambda name, node: found.append(name) if isinstance(node, h5py.Dataset) else None)
         self.names = [name for name in found if part_of(name) != _METADATA]
         self._metadata_names = [name for name in found if part_of(name) == _METADATA]
-        self._has_timeouts = bool({"timeouts", "truncations"} & set(found))
-        if self._has_timeouts or "terminals" not in found:
+        self._timeouts: Array | None = None
+        if {"timeouts", "truncations"} & set(found) or "terminals" not in found:
             return
         if max_episode_steps is None:
             raise DatasetError(
                 f"{path}: there is no timeouts, so the ends without a terminal are not known; give max_episode_steps, "
                 "the number of steps after which the environment ended an episode"
             )
+        terminals = self.read("terminals")
+        with dataset_errors(path, "terminals"):
+            self._timeouts = _timeouts(terminals, max_episode_steps)
         self.names.append("timeouts")
 
     def read(self, name: str) -> Array:
@@ -87,8 +89,8 @@ class D4rlArrays:
         Raises:
             DatasetError: the array is damaged.
         """
-        if name == "timeouts" and not self._has_timeouts:
-            return _timeouts(self.read("terminals"), self._limit or 1)
+        if name == "timeouts" and self._timeouts is not None:
+            return self._timeouts
         with dataset_errors(self.path, name):
             array = _array(self._file[name])
         return one_column(array) if name in _SINGLE else array

@@ -151,14 +151,23 @@ def _insert_final_observations(arrays: NamedArrays, columns: _Columns, lengths: 
                 f"{arrays.path}: {name}: expected {steps} rows like those of {path} "
                 f"({describe(array.dtype, array.shape)}), got {describe(following.dtype, following.shape)}"
             )
-        inside = np.setdiff1d(np.arange(steps - 1), stops - 1)
-        if not np.array_equal(array[inside + 1], following[inside], equal_nan=array.dtype.kind in "fc"):
+        if not _is_followed(array, following, stops):
             _log.warning(
                 "%s: some rows of %s are not the observations that follow in their episode, which are used instead",
                 arrays.path,
                 name,
             )
         columns[path] = np.insert(array, stops, following[stops - 1], axis=0)
+
+
+def _is_followed(array: Array, following: Array, stops: _Lengths) -> bool:
+    """Whether each row of an episode, but its first, is the following one of the row before; NaN equals NaN."""
+    after, expected = array[1:], following[:-1]
+    differs = after != expected
+    differs[stops[:-1] - 1] = False
+    if differs.any() and array.dtype.kind in "fc":
+        differs &= (after == after) | (expected == expected)
+    return not differs.any()
 
 
 def _end_at_last_observations(
