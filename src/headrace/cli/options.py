@@ -18,7 +18,7 @@ num_envs_option = click.option(
     help="Number of environments stepped side by side.",
 )
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace the files of an earlier run in --out."
+    "--overwrite", is_flag=True, help="Replace the files of an earlier run in the folder."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and no progress.")
 out_folder = click.Path(file_okay=False, path_type=Path)

@@ -37,7 +37,7 @@ from headrace.system import is_linux
 @click.option(
     "--out",
     type=options.out_folder,
-    help="Folder for episodes.npz, a dataset (headrace inspect shows it), and episodes.csv.",
+    help="Folder for episodes.npz, a dataset (headrace inspect shows it), episodes.csv and run.json.",
 )
 @options.overwrite_option
 @click.option(

@@ -31,7 +31,7 @@ def _hyperparameters(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("train")
-@click.argument("env_id", metavar="ENV", required=False)
+@click.argument("env_id", metavar="[ENV]", required=False)
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
@@ -43,7 +43,7 @@ def _hyperparameters(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--out",
     type=options.out_folder,
-    help="Folder for policy.pt, learning-curve.png and episodes.csv.  [default: a new one, ./out/ENV-SEED]",
+    help="Folder for policy.pt, learning-curve.png, episodes.csv and run.json.  [default: a new one, ./out/ENV-SEED]",
 )
 @options.overwrite_option
 @options.num_envs_option
