@@ -98,6 +98,27 @@ def test_both_versions(tmp_path, version):
         assert dataset.metadata["fps"] == 10
 
 
+def test_episodes_in_several_files_and_row_groups(tmp_path):
+    """Version 3; an episode may lie in two row groups, and each is read on demand in any order."""
+    folder = write(tmp_path / "x", [])
+    tables = [pa.table(frames(number, 3)) for number in range(5)]
+    data = folder / "data" / "chunk-000"
+    pq.write_table(pa.concat_tables(tables[:3]), data / "file-000.parquet", row_group_size=2)
+    (folder / "data" / "chunk-001").mkdir()
+    pq.write_table(pa.concat_tables(tables[3:]), folder / "data/chunk-001/file-000.parquet", row_group_size=4)
+    with load_lerobot(folder) as dataset:
+        assert [dataset[index].observations["state"][2, 0] for index in (4, 0, 3, 1, 2)] == [
+            402,
+            2,
+            302,
+            102,
+            202,
+        ]
+        assert [each.id for each in dataset] == [0, 1, 2, 3, 4]
+    with pytest.raises(hr.Closed):
+        dataset[0]
+
+
 def test_the_last_transitions_are_dropped(tmp_path):
     """As in Minari's data without last observations (datasets K11)."""
     episodes = [frames(0, 3), frames(1, 1), frames(2, 2)]

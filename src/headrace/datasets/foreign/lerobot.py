@@ -116,10 +116,10 @@ class LeRobotDataset(EpisodeDataset):
 
     def _array(self, values: Any, name: str) -> Array:
         """Returns a column in the shape that the metadata has for it."""
-        values = values.combine_chunks()
-        if isinstance(values.type, pa.BaseExtensionType):
-            values = values.storage
-        if pa.types.is_struct(values.type):
+        kind = values.type
+        if isinstance(kind, pa.BaseExtensionType):
+            values = pa.chunked_array([chunk.storage for chunk in values.chunks], kind.storage_type)
+        if pa.types.is_struct(kind):
             return decode_images(_image_files(values, name), None, name, _IMAGES)
         array = to_numpy(values, name).copy()
         shape = self._shapes.get(name, array.shape[1:])
@@ -195,8 +195,8 @@ def _check_frames(table: Any) -> None:
 
 
 def _image_files(values: Any, name: str) -> list[bytes]:
-    files = values.field("bytes") if values.type.get_field_index("bytes") >= 0 else None
-    if files is None or files.null_count:
+    found: list[bytes | None] = [row["bytes"] for row in values.to_pylist()]
+    files = [file for file in found if file is not None]
+    if len(files) != len(found):
         raise SpecError(f"{name}: expected images in the Parquet file, got paths of files beside it")
-    found: list[bytes] = files.to_pylist()
-    return found
+    return files
