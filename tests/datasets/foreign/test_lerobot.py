@@ -297,7 +297,7 @@ def test_folders_of_another_kind(tmp_path):
 
 
 def test_into_a_replay(tmp_path):
-    """Datasets G12."""
+    """Datasets G12, with the task beside each step."""
     dataset = load_lerobot(write(tmp_path / "x", [frames(0, 3), frames(1, 2)]))
     step = {
         "observation": {"state": np.zeros(2, np.float32)},
@@ -305,9 +305,13 @@ def test_into_a_replay(tmp_path):
         "reward": np.float32(0),
         "terminated": False,
         "truncated": False,
+        "extras": {"task_index": np.int64(0)},
     }
     with hr.Replay(hr.Signature.like(step), [hr.Table.uniform(100)]) as replay:
         with hr.TransitionWriter(replay) as writer:
             for episode in dataset:
+                episode.extras = {"task_index": episode.infos["task_index"]}
                 writer.add_episode(episode)
-        assert states(hr.datasets.episodes(replay)) == states(dataset)
+        back = list(hr.datasets.episodes(replay))
+    assert states(back) == states(dataset)
+    assert [each.extras["task_index"].tolist() for each in back] == [[0, 0, 0], [1, 1]]
