@@ -27,7 +27,8 @@ ARRAYS = {
 
 def shifts(last):
     offset = st.integers(-4, last)
-    return offset | st.lists(offset, min_size=1, max_size=3)
+    following = st.builds(lambda start, end: f"{min(start, end)}:{max(start, end)}", offset, offset)
+    return offset | st.lists(offset, min_size=1, max_size=3) | following
 
 
 @st.composite

@@ -68,13 +68,24 @@ def _copy_back(
     for index in range(newest.shape[0]):
         age: Int = ages[index]
         has_nearest: Bool = shows_nearest and not (is_post and age == 0)
-        for number in range(backs.shape[0]):
+        number: Int = 0
+        while number < backs.shape[0]:
             back: Int = backs[number]
+            count: Int = 1
             if back > age and not has_nearest:
                 move(out, place, fill, 0, nbytes)
             else:
                 row: Int = newest[index] - min(back, age) * stride
                 if row < 0:
                     row += rows
-                move(out, place, column, row * nbytes, nbytes)
-            place += nbytes
+                # Rows that follow each other are one copy: a stack of frames, but for the first of a trajectory.
+                if stride == 1 and back <= age:
+                    while (
+                        number + count < backs.shape[0]
+                        and backs[number + count] == back - count
+                        and row + count < rows
+                    ):
+                        count += 1
+                move(out, place, column, row * nbytes, count * nbytes)
+            number += count
+            place += count * nbytes
