@@ -13,7 +13,6 @@ from headrace.cli.dqn import training as dqn_training
 from headrace.cli.dqn.settings import DqnSettings
 from headrace.cli.dqn.training import Training
 from headrace.cli.train import run as train_run
-from headrace.collectors import Collector
 from headrace.errors import CheckpointError
 
 SETTINGS = DqnSettings(learning_starts=64, batch_size=16, samples_per_insert=4, hidden_units=16)
@@ -22,17 +21,6 @@ ARGUMENTS = {"steps": 320, "num_envs": 4, "seed": 0, "goal": None}
 
 def train(*arguments):
     return CliRunner().invoke(main, ["train", *arguments])
-
-
-@pytest.fixture
-def collects_in_this_process(monkeypatch):
-    """A worker takes seconds to start; the test of the command has one."""
-
-    def collector(*arguments, restart_workers, **options):
-        assert not restart_workers
-        return Collector(*arguments, **options)
-
-    monkeypatch.setattr(dqn_training, "AsyncCollector", collector)
 
 
 def new(saved=None):

@@ -12,5 +12,7 @@ RUN = "run.json"
 # Of `headrace train`.
 POLICY = "policy.pt"
 CURVE = "learning-curve.png"
+# The folder of its event files, with --tensorboard.
+TENSORBOARD = "tensorboard"
 # Of a run of `headrace train` that has not ended: the folder from which `--resume` goes on.
 RESUME = "resume"

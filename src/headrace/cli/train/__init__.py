@@ -57,17 +57,30 @@ def _hyperparameters(function: Callable[..., None]) -> Callable[..., None]:
     "--resume",
     type=options.out_folder,
     metavar="FOLDER",
-    help="Go on with the run that wrote FOLDER and has not ended; its own options hold, and no other is given. "
+    help="Go on with the run that wrote FOLDER and has not ended; its own options hold, and no "
+    "other is given but --json, --quiet and --tensorboard. "
     "Kept exactly: networks, optimizer, stored steps and priorities, counters, returns, random generators. Not kept: "
     "episodes under way (they begin anew, unless the environment has state_dict and load_state_dict), and the last "
     "few transitions that were not in the table yet.",
+)
+@click.option(
+    "--tensorboard",
+    is_flag=True,
+    help="Write event files into the folder tensorboard of --out: the numbers of the progress line, and the return of "
+    "each episode. Also with --resume. Needs the extra tensorboard.",
 )
 @options.json_option
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @_hyperparameters
 @click.pass_context
 def command(
-    context: click.Context, /, as_json: bool, quiet: bool, resume: Path | None, **request: Any
+    context: click.Context,
+    /,
+    as_json: bool,
+    quiet: bool,
+    tensorboard: bool,
+    resume: Path | None,
+    **request: Any,
 ) -> None:
     """Train a DQN on the Gymnasium environment ENV (Discrete actions).
 
@@ -82,23 +95,24 @@ def command(
     """  # noqa: D301 - click reads this backspace
     from headrace.cli.train import run
 
+    shown = run.Shown(as_json=as_json, quiet=quiet, tensorboard=tensorboard)
     if resume is not None:
         _refuse_others(context)
-        run.resume(resume, as_json=as_json, quiet=quiet)
+        run.resume(resume, shown)
         return
     if request["env_id"] is None:
         raise click.UsageError("expected ENV, or --resume FOLDER")
     given = {field.name: request.pop(field.name) for field in _HYPERPARAMETERS}
     hyperparameters = {name: value for name, value in given.items() if value is not None}
-    run.run(run.Request(**request, hyperparameters=hyperparameters), as_json=as_json, quiet=quiet)
+    run.run(run.Request(**request, hyperparameters=hyperparameters), shown)
 
 
 def _refuse_others(context: click.Context) -> None:
-    """Raises if more than `--resume`, `--json` and `--quiet` was given: a run goes on as it began."""
+    """Raises if an option was given that `--resume` keeps: a run goes on as it began."""
     for parameter in context.command.params:
         name = str(parameter.name)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if is_given and name not in ("resume", "as_json", "quiet"):
+        if is_given and name not in ("resume", "as_json", "quiet", "tensorboard"):
             shown = "ENV" if name == "env_id" else parameter.opts[0]
             raise click.UsageError(
                 f"{shown} cannot be given with --resume: a run goes on with its own options"

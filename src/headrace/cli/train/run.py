@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from headrace.cli import episodes, interruption, output_folder, run_record, tables
-from headrace.cli.dqn import checkpoint, curve, problem, saved_training
+from headrace.cli.dqn import checkpoint, curve, event_log, problem, saved_training
 from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
 from headrace.cli.dqn.training import MEAN_OVER, Progress, Training
-from headrace.cli.file_names import CURVE, EPISODES, POLICY, RESUME, RUN
+from headrace.cli.file_names import CURVE, EPISODES, POLICY, RESUME, RUN, TENSORBOARD
 from headrace.cli.progress import ProgressLine
 from headrace.errors import DeadlineExceeded, HeadraceError
 
@@ -40,29 +40,42 @@ class Request:
     hyperparameters: Mapping[str, Any]
 
 
-def run(request: Request, *, as_json: bool, quiet: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The options of the command that may differ when a run goes on; see its help."""
+
+    as_json: bool
+    quiet: bool
+    tensorboard: bool
+
+
+def run(request: Request, shown: Shown) -> None:
     """Trains, writes the files, and prints the result.
 
     Raises:
         click.BadParameter: a DQN cannot learn the environment.
         click.UsageError: a hyperparameter is outside its range.
+        ImportError: --tensorboard without tensorboardX.
         click.ClickException: files of an earlier run exist; Ctrl-C, after the files are written.
         Exception: the error that ended the run early, after the files are written.
     """
+    if shown.tensorboard:
+        event_log.writer_class()  # A missing library is told before anything is begun.
     found = problem.describe(request.env_id)
     settings = _settings(request, found)
     goal = found.reward_threshold if request.goal is None else request.goal
     with _folder(request) as folder:
         # Of the run that --overwrite replaces.
-        shutil.rmtree(folder / RESUME, ignore_errors=True)
+        for name in (RESUME, TENSORBOARD):
+            shutil.rmtree(folder / name, ignore_errors=True)
         training = Training(
             found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
         )
         run_record.write(folder, environment=request.env_id, seed=request.seed)
-        _run(training, folder, as_json=as_json, quiet=quiet)
+        _run(training, folder, shown)
 
 
-def resume(folder: Path, *, as_json: bool, quiet: bool) -> None:
+def resume(folder: Path, shown: Shown) -> None:
     """Goes on with a run, writes its files, and prints the result.
 
     Raises:
@@ -76,6 +89,8 @@ def resume(folder: Path, *, as_json: bool, quiet: bool) -> None:
         raise click.BadParameter(
             f"{folder}: {reason}, so there is nothing to go on with", param_hint="--resume"
         )
+    if shown.tensorboard:
+        event_log.writer_class()
     with output_folder.folder_for(folder, (), overwrite=False):
         saved, rows = saved_training.load(folder / RESUME)
         training = Training(
@@ -87,23 +102,24 @@ def resume(folder: Path, *, as_json: bool, quiet: bool) -> None:
             goal=saved.goal,
             saved=(saved, rows),
         )
-        _run(training, folder, as_json=as_json, quiet=quiet)
+        _run(training, folder, shown)
 
 
 def _folder(request: Request) -> AbstractContextManager[Path]:
     if request.out is not None:
         return output_folder.folder_for(
-            request.out, (POLICY, CURVE, EPISODES, RUN, RESUME), request.overwrite
+            request.out, (POLICY, CURVE, EPISODES, RUN, RESUME, TENSORBOARD), request.overwrite
         )
     name = request.env_id.replace("/", "-").replace(":", "-")
     return output_folder.new_folder(Path("out") / f"{name}-{request.seed}")
 
 
-def _run(training: Training, folder: Path, *, as_json: bool, quiet: bool) -> None:
+def _run(training: Training, folder: Path, shown: Shown) -> None:
     with training:
         stop: BaseException | None = None
         try:
-            final = _train(training, folder / RESUME, quiet=as_json or quiet)
+            with _event_log(training, folder, shown) as events:
+                final = _train(training, folder / RESUME, events, quiet=shown.as_json or shown.quiet)
         except (KeyboardInterrupt, Exception) as error:
             # The weights learnt so far are kept after any error.
             final, stop = training.progress(), error
@@ -114,7 +130,7 @@ def _run(training: Training, folder: Path, *, as_json: bool, quiet: bool) -> Non
                 shutil.rmtree(folder / RESUME, ignore_errors=True)
             elif isinstance(stop, KeyboardInterrupt):
                 _save_for_later(training, folder / RESUME)
-    if as_json:
+    if shown.as_json:
         click.echo(json.dumps({**result, **files}))
     else:
         _show(result, files)
@@ -146,9 +162,18 @@ def _settings(request: Request, found: problem.Problem) -> DqnSettings:
         raise click.UsageError(str(error)) from error
 
 
-def _train(training: Training, state: Path, *, quiet: bool) -> Progress:
+def _event_log(
+    training: Training, folder: Path, shown: Shown
+) -> AbstractContextManager[event_log.EventLog | None]:
+    return event_log.EventLog(folder / TENSORBOARD, training.log) if shown.tensorboard else nullcontext()
+
+
+def _train(training: Training, state: Path, events: event_log.EventLog | None, *, quiet: bool) -> Progress:
     with ProgressLine(training.arguments["steps"], "frames", quiet=quiet) as line:
-        return training.run(_reporter(line, _Saver(training, state, line.warn)))
+        final = training.run(_reporter(line, _Saver(training, state, line.warn), events))
+    if events is not None:
+        events.write(final)
+    return final
 
 
 class _Saver:
@@ -184,9 +209,13 @@ class _Saver:
         self._next = ended + max(_SAVE_EVERY, 20 * (ended - began))
 
 
-def _reporter(line: ProgressLine, saver: _Saver) -> Callable[[Progress], None]:
+def _reporter(
+    line: ProgressLine, saver: _Saver, events: event_log.EventLog | None
+) -> Callable[[Progress], None]:
     def report(now: Progress) -> None:
         saver.save_if_due()
+        if events is not None:
+            events.write(now)
         number = tables.number
         line.show(
             now.frames,
