@@ -1,8 +1,7 @@
-"""Priorities of a table as prioritized experience replay has them: new items get the largest priority so far."""
+"""The table of a prioritized buffer, its updates and its importance weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Priorities:
-    """The settings of a prioritized table, and the largest priority so far.
+    """The settings of a prioritized table, whose new items get the largest priority so far.
 
     Args:
         exponent: an item is drawn in proportion to its priority to the power of this number; None draws each as likely.
@@ -28,18 +27,12 @@ class Priorities:
     def __init__(self, exponent: float | None, importance_exponent: float) -> None:
         self.exponent = exponent
         self.importance_exponent = importance_exponent
-        self._largest = 1.0
 
     def table(self, max_size: int) -> Table:
         """Returns a table of this size."""
         if self.exponent is None:
             return Table.uniform(max_size)
-        return Table.prioritized(max_size, self.exponent)
-
-    def note_new(self, replay: Replay, table: str, keys: Sequence[int]) -> None:
-        """Gives new items, whose priority is 1, the largest priority so far."""
-        if self._largest > 1 and keys:
-            replay.update_priorities(table, keys, np.full(len(keys), self._largest))
+        return Table.prioritized(max_size, self.exponent, new_priority="largest")
 
     def update(self, replay: Replay, table: str, keys: Any, priorities: Any) -> None:
         """Sets the priorities of items; those that were removed since are ignored.
@@ -57,7 +50,6 @@ class Priorities:
             raise ValueError("priorities: expected a buffer with a priority_exponent, got one without")
         values = _numpy(priorities).astype(np.float64).reshape(-1)
         replay.update_priorities(table, _numpy(keys).reshape(-1), values)
-        self._largest = max(self._largest, *values.tolist())
 
     def weights(self, info: SampleInfo) -> NDArray[np.float32]:
         """float32[B]: the importance weights of a sample, of which the largest is 1."""

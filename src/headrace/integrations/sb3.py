@@ -184,7 +184,7 @@ class ReplayBuffer(SB3ReplayBuffer):
         timeouts = np.zeros(self.n_envs, np.bool_)
         if self.handle_timeout_termination:
             timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
-        keys = self._transitions.add(
+        self._transitions.add(
             self._read(obs),
             np.reshape(action, (self.n_envs, self.action_dim)),
             reward,
@@ -192,7 +192,6 @@ class ReplayBuffer(SB3ReplayBuffer):
             timeouts,
             self._read(next_obs),
         )
-        self.priorities.note_new(self.replay, _TABLE, keys)
         self.pos = (self.pos + 1) % self.buffer_size
         self.full |= self.pos == 0
 
@@ -214,7 +213,7 @@ class ReplayBuffer(SB3ReplayBuffer):
 
     def cut_episodes(self) -> None:
         """Ends the episodes where they are, without a flag, so that all transitions can be sampled."""
-        self.priorities.note_new(self.replay, _TABLE, self._writer.reset())
+        self._writer.reset()
         self._transitions.forget()
 
     @property

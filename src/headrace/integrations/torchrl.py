@@ -109,9 +109,9 @@ class ReplayBuffer:
         if not tensordicts.batch_dims:
             raise SpecError("tensordicts: expected a batch axis, got none; use add for a single transition")
         step, next_observation = transitions_of(tensordicts.reshape(-1))
-        replay = self.replay or self._begin(step)
+        if self.replay is None:
+            self._begin(step)
         keys = self._writer.extend(**step, next_observation=next_observation)
-        self.priorities.note_new(replay, _TABLE, keys)
         index = torch.as_tensor(np.asarray(keys, np.int64)).reshape(tensordicts.batch_size)
         tensordicts.set("index", index)
         return index
@@ -120,14 +120,13 @@ class ReplayBuffer:
         """Adds one transition, without a batch axis, with its next observation; returns its index."""
         return int(self.extend(data.unsqueeze(0))[0])
 
-    def _begin(self, step: Mapping[str, Any]) -> Replay:
+    def _begin(self, step: Mapping[str, Any]) -> None:
         """Makes the replay for such transitions."""
         first = map_leaves(lambda column: column[0], step)
         replay = Replay(Signature.like(first), [self._table], seed=self._seed)
         self._writer = TransitionWriter(replay, _TABLE, self.n_steps, self.gamma)
         self._views = self._writer.views
         self.replay = replay
-        return replay
 
     def empty(self) -> None:
         """Removes all transitions."""

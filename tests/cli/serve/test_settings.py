@@ -41,6 +41,7 @@ action = { dtype = "int64" }
 sampler = { kind = "Prioritized", priority_exponent = 0.6 }
 remover = { kind = "Fifo" }
 max_size = 500
+new_priority = "largest"
 rate_limiter.kind = "SampleToInsertRatio"
 rate_limiter.samples_per_insert = 8
 rate_limiter.min_size_to_sample = 10
@@ -125,6 +126,7 @@ def test_every_form(read, tmp_path, monkeypatch):
             remover=selectors.Fifo(),
             max_size=500,
             rate_limiter=limiters.SampleToInsertRatio(8, 10, (0, 160)),
+            new_priority="largest",
         ),
         hr.Table(
             "distinct",
@@ -157,6 +159,14 @@ def test_every_form(read, tmp_path, monkeypatch):
             "max_size = 5",
             "max_size = 0",
             "7: replays.r.tables.t: table 't': max_size: expected an integer >= 1, got 0",
+        ),
+        *(
+            (
+                "max_size = 5",
+                f"max_size = 5\nnew_priority = {bad}",
+                "7: replays.r.tables.t: table 't': new_priority: expected a finite number >= 0 or 'largest', got ",
+            )
+            for bad in ("-1", '"max"', "true", "nan", "[]")
         ),
         (
             '"Uniform"',
