@@ -1,5 +1,7 @@
 """Prioritized buffers for SB3."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -52,6 +54,19 @@ def test_new_transitions_have_the_largest_priority():
     info = buffer.replay.sample("replay", 2000).info
     by_key = dict(zip(info.keys.tolist(), info.priorities.tolist(), strict=True))
     assert [by_key[key] for key in sorted(by_key)] == [0.5] * 10 + [7.0] * 5
+
+
+def test_the_largest_priority_survives_a_copy_and_ends_with_a_reset():
+    buffer = filled(calls=10)
+    buffer.update_priorities(buffer.sample(200).keys, np.full(200, 7.0))
+    buffer.update_priorities(buffer.sample(200).keys, np.full(200, 0.5))
+    copy = pickle.loads(pickle.dumps(buffer))
+    buffer.reset()
+    for each, largest in ((copy, 7.0), (buffer, 1.0)):
+        for call in history(BOX, ACTIONS["discrete"], 1, 5, seed=9):
+            add_copy(each, call)
+        each.cut_episodes()
+        assert each.replay.sample("replay", 2000).info.priorities.max() == largest
 
 
 def test_wrong_updates_change_nothing():
