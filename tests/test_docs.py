@@ -48,7 +48,7 @@ def test_links_lead_to_files(page):
 
 def missing_names(text):
     """The names `hr.something` in a text that the package does not have."""
-    return {name for name in re.findall(r"\bhr\.([A-Za-z_]+(?:\.[A-Za-z_]+)*)", text) if not exists(name)}
+    return {name for name in re.findall(r"\bhr\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", text) if not exists(name)}
 
 
 def exists(name):

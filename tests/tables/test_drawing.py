@@ -100,6 +100,6 @@ def test_an_insertion_needs_a_window_and_a_priority_for_each_item_or_one_for_all
     with filled(hr.selectors.Uniform(), hr.selectors.Fifo()) as replay:
         ring = ring_of(replay)
         one, two = np.array([[1, 0, 0]], np.uint32), np.array([[1, 0, 0]] * 2, np.uint32)
-        for windows, priorities in ((two, np.ones(1)), (one, np.ones(2)), (one, np.ones(0))):
+        for windows, priorities in ((two, np.ones(1)), (one, np.ones(2)), (one, np.ones(4))):
             with pytest.raises(ValueError, match="expected 1 or 3 windows and priorities"):
                 ring.insert(NewItems(1 << 60, np.arange(3), windows, priorities))
