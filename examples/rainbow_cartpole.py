@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import math
 
 import gymnasium as gym
 import numpy as np
@@ -105,9 +104,10 @@ def main(steps: int = 20_000, seed: int = 0) -> float:
     random, net = np.random.default_rng(seed), Network()
     target, optimizer = copy.deepcopy(net), torch.optim.Adam(net.parameters(), lr=5e-4)
     envs = gym.make_vec(ENV, num_envs=NUM_ENVS)
-    replay = hr.Replay.for_env(envs, [hr.Table.prioritized(50_000, EXPONENT)], seed=seed)
-    # A new transition counts as one of which nothing is known: the cross-entropy of an untrained network.
-    writer = hr.TransitionWriter(replay, n_step=N_STEP, gamma=GAMMA, priority=math.log(ATOMS), env=envs)
+    # A new transition gets the largest priority so far, and is soon drawn for the first time.
+    table = hr.Table.prioritized(50_000, EXPONENT, new_priority="largest")
+    replay = hr.Replay.for_env(envs, [table], seed=seed)
+    writer = hr.TransitionWriter(replay, n_step=N_STEP, gamma=GAMMA, env=envs)
     with replay, writer:
         obs, _ = envs.reset(seed=seed)
         for step in range(NUM_ENVS, steps + 1, NUM_ENVS):

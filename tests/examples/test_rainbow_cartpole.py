@@ -17,6 +17,25 @@ def test_a_short_run_learns_and_plays_whole_episodes(example, monkeypatch):
     assert len(updates) == 15  # One for each step of the four environments beyond the random ones.
 
 
+def test_new_transitions_get_the_largest_priority_so_far(example, monkeypatch):
+    rainbow = example("rainbow_cartpole")
+    monkeypatch.setattr(rainbow, "RANDOM_STEPS", 100)
+    updated, of_new = set(), []
+
+    def update(net, target, optimizer, replay, writer):
+        info = replay.sample(64).info
+        of_new.append(
+            {float(p) for k, p in zip(info.keys, info.priorities, strict=True) if int(k) not in updated}
+        )
+        updated.update(info.keys.tolist())
+        replay.update_priorities("replay", info.keys, np.full(64, 7.0))
+
+    monkeypatch.setattr(rainbow, "update", update)
+    rainbow.main(steps=160)
+    assert of_new[0] == {1.0}
+    assert 7.0 in set.union(*of_new[1:])
+
+
 def test_the_network_learns_the_return_of_an_end_and_priorities_follow(example):
     """The only transition ends with reward 1: a fresh network expects about 50."""
     torch.manual_seed(0)
