@@ -43,21 +43,19 @@ class SampleRing:
         # Takes memory when it is first written: many clients send nothing.
         memory = mmap.mmap(descriptor, nbytes)
         self._bytes = memoryview(memory)[: layout.places * layout.nbytes]
-        columns = layout.columns(self._bytes)
+        self._columns = layout.columns(self._bytes)
         self._shared_count = np.frombuffer(memory, np.int64, 1, layout.count_offset) if is_shared else None
-        # Views of the leaves of each place, made once: an index into a column makes one for each sample that it copies.
-        self._entries = [[column[place, ...] for column in columns] for place in range(layout.places)]
-        self._one_column = [entries[0] for entries in self._entries] if len(columns) == 1 else None
+        self._one_column = self._columns[0] if len(self._columns) == 1 else None
 
     def write(self, number: int, values: Sequence[Any]) -> None:
         """Copies a sample into its place; the values are one per leaf, and checked."""
         place = (number - 1) % self.places
         if self._one_column is not None:  # A loop costs as much as the copy of a small sample.
-            self._one_column[place][...] = values[0]
+            self._one_column[place] = values[0]
             return
         # The lengths are equal by construction, and asking zip for it costs as much as one leaf.
-        for entry, value in zip(self._entries[place], values):  # noqa: B905
-            entry[...] = value
+        for column, value in zip(self._columns, values):  # noqa: B905
+            column[place] = value
 
     def parts(self, first: int, count: int) -> list[memoryview]:
         """Returns the bytes of samples, in one piece, or in two at the end of the ring."""
