@@ -1,4 +1,4 @@
-"""What a server remembers of clients that are gone, in case they come back."""
+"""Memory of clients that are gone, in case they come back."""
 
 from __future__ import annotations
 

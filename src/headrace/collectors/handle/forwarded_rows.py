@@ -244,7 +244,6 @@ class ForwardedRows(Destination):
             raise DeadlineExceeded(
                 f"shutdown: {len(self._waiting)} blocks of rows were not stored within {_FINISH_SECONDS:g} s"
             )
-        if self._failure is not None and not isinstance(
-            self._failure, Closed
-        ):  # The replay was closed first.
+        # Closed: the replay was closed before its collector.
+        if self._failure is not None and not isinstance(self._failure, Closed):
             raise self._failure

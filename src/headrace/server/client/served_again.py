@@ -1,4 +1,4 @@
-"""What a server says that it serves, compared with what an object of the client was made for."""
+"""Checks that a server serves the kind of object that a client was made for."""
 
 from __future__ import annotations
 
