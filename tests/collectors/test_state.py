@@ -386,10 +386,12 @@ def test_a_paused_collector_finishes_its_rollouts_for_its_state():
 
 def test_a_paused_collector_in_this_process_finishes_its_rollout_for_its_state():
     # CQ3, CF6: nothing is dropped and nothing repeated, although the pause begins in the middle of a rollout.
-    rollout, calls, started = 2000, itertools.count(), threading.Event()
+    rollout, calls = 2000, itertools.count()
+    started, stepped = threading.Event(), threading.Event()
 
     def policy(observation):
         if next(calls) == 10:
+            stepped.set()
             assert started.wait(20)
             run = collector._run
             with run._changed:
@@ -409,6 +411,7 @@ def test_a_paused_collector_in_this_process_finishes_its_rollout_for_its_state()
     ):
         collector.start()
         started.set()
+        assert stepped.wait(20)
         with collector.pause():
             paused = collector.statistics()
             state = collector.state_dict()

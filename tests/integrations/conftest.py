@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 LIBRARIES = {
     "all": "tianshou",
-    "rllib": "tensorboardX",
+    "rllib": "pandas",
     "sb3": "stable_baselines3",
     "tianshou": "tianshou",
     "torchrl": "torchrl",

@@ -701,13 +701,16 @@ def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkey
         remote.wait(5)
         remote.send(1)
         until(lambda: queue.statistics().samples_received == 2)
+        began = time.perf_counter()
         for number in range(2, 2 + 5 * 32):
             remote.send(number)
+        milliseconds = 1000 * (time.perf_counter() - began)
         remote.wait(5)
     assert counts[:2] == [1, 1]
     assert sum(counts) == 162
     assert max(counts) == 32
-    assert len(counts) < 20
+    # A sender that another process interrupts sends what there is after a millisecond.
+    assert len(counts) < 20 + milliseconds
 
 
 def test_shared_memory_confirms_without_messages(tmp_path):

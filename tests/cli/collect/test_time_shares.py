@@ -50,7 +50,7 @@ def test_profile_writes_trace_and_picture(tmp_path, workers):
     assert done.exit_code == 0, done.output
     assert "where the time went" in done.output
     files = ["episodes.csv", "episodes.npz", "profile.png", "profile_0.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*files, "run.json"]
     assert all(name in done.output for name in files)
     names = [event["name"] for event in json.loads((tmp_path / "profile_0.json").read_text())["traceEvents"]]
     assert names.count("rollout") == 3
