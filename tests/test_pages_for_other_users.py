@@ -96,7 +96,7 @@ def test_every_name_has_a_row(page, names):
     )
     named = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", cells))))
     assert set(names.split()) - named == set()
-    assert len(codes(page)) >= 15
+    assert len(codes(page)) >= {"skrl.md": 18, "tf_agents.md": 20}.get(page, 25)
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ class EventLog:
     """Writes scalars over frames; leaving its context writes the rest and closes the file.
 
     Args:
-        folder: of the event files. Those of an earlier part of the run may be there: TensorBoard shows them as one,
-            without what was written after the state from which the run goes on.
+        folder: of the event files. An earlier part of the run may have files there. TensorBoard shows both as one run,
+            and leaves out what the earlier part wrote after its last saved state.
         log: the episodes so far are not written again.
 
     Raises:
