@@ -41,13 +41,17 @@ class CutChannel(Channel):
 class RemotelyWritten:
     """A replay, its server, and a client.
 
+    Args:
+        unix: of the server's socket; None: it listens to TCP.
+        args, kwargs: of the replay.
+
     Attributes:
         local: the replay itself.
         remote: the replay of the client.
         channels: of the client's writers, and of the server to them, the latest last.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, unix=None, **kwargs):
         self.local = hr.Replay(*args, **kwargs)
         self._cut = [
             mock.patch("headrace.server.client.connecting.Channel", CutChannel),
@@ -55,7 +59,8 @@ class RemotelyWritten:
         ]
         for each in self._cut:
             each.start()
-        self.server = hr.Server({"replay": self.local}).start()
+        where = {} if unix is None else {"address": None, "unix": unix}
+        self.server = hr.Server({"replay": self.local}, **where).start()
         self.client = hr.Client(self.server.address, timeout=_SECONDS)
         self.remote = self.client.replay("replay")
 

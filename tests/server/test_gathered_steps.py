@@ -7,6 +7,7 @@ import headrace as hr
 from headrace.server.client.writers.operation_log import Use
 from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.client.writers.step_buffer import StepBuffer
+from headrace.server.client.writers.step_memory import StepMemory
 from headrace.server.messages.writing import AppendSteps, OpenWriter, WriterOpened, WriterState
 
 SIGNATURE = hr.Signature.like({"n": 0})
@@ -18,7 +19,9 @@ class Connection:
     def __init__(self):
         self.sent, self.later = [], []
 
-    def send(self, *messages, payload=b""):
+    shared_nbytes = 0
+
+    def send(self, *messages, payload=b"", descriptors=()):
         self.sent += [message for message in messages if not isinstance(message, OpenWriter)]
 
     def call_later(self, seconds, call):
@@ -102,7 +105,7 @@ def test_a_full_message_and_a_request_do_not_wait_for_the_moment(writer):
     [(84 * 84 * 4, 37), (1 << 20, 1), ((1 << 20) + 1, 1), (1 << 19, 2), (8, 256)],
 )
 def test_steps_are_sent_together_up_to_one_mebibyte_and_256_steps(nbytes, together):
-    buffer = StepBuffer(hr.Signature.like({"frame": np.zeros(nbytes, np.uint8)}), 1)
+    buffer = StepBuffer(StepMemory(hr.Signature.like({"frame": np.zeros(nbytes, np.uint8)}), 1, 0))
     steps = np.random.default_rng(0).integers(256, size=(together, nbytes), dtype=np.uint8)
     for step in steps:
         assert not buffer.is_full

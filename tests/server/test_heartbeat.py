@@ -12,7 +12,7 @@ from headrace.leases.selector import PEERS, PeerSelector
 from headrace.server.addresses import parse_address
 from headrace.server.client import link as link_module
 from headrace.server.client.blocks import MappedBlocks
-from headrace.server.client.connecting import ServerAccess, connect
+from headrace.server.client.connecting import ServerAccess, WriterChannel, connect
 from headrace.server.client.link import Link
 from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
@@ -140,7 +140,7 @@ def test_writers_notice_a_silent_server():
         made.append(1)
         if len(made) > 1:
             raise hr.AuthenticationError("the test ends here")
-        return Channel(one, Done)
+        return WriterChannel(Channel(one, Done), 0)
 
     connection = WriterConnection(reconnect, "the server", 1.0, clock)
     server = Channel(other, AnyRequest)

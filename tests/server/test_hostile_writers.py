@@ -55,6 +55,7 @@ rules = st.lists(
     max_size=3,
 )
 counts = st.dictionaries(tables, small, max_size=2)
+places = st.none() | st.builds(writing.StepsPlace, offset=small, capacity=small, first=small)
 PAYLOADS = [b"", bytes(16), bytes(32), bytes(64), bytes(96), bytes(160)]
 
 
@@ -86,7 +87,7 @@ openings = st.builds(
 )
 messages = st.one_of(
     openings,
-    operation(writing.AppendSteps, steps=small, version=small, given=given_values),
+    operation(writing.AppendSteps, steps=small, version=small, place=places, given=given_values),
     operation(
         writing.AppendEnds,
         version=small,

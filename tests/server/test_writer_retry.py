@@ -3,6 +3,7 @@
 import os
 import tempfile
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import headrace as hr
 from headrace.errors import Closed
+from headrace.server.client.writers import step_memory
 from tests.server.remote_writers import RemotelyWritten
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "who": np.int64(0)})
@@ -37,12 +39,17 @@ class Windows(RuleBasedStateMachine):
         lanes=st.sampled_from([1, 2]),
         end=st.sampled_from([DROP, CONTINUE]),
         is_on_disk=st.booleans(),
+        in_place=st.booleans(),
     )
-    def begin(self, bound, lanes, end, is_on_disk):
-        self.folder = tempfile.TemporaryDirectory() if is_on_disk else None
+    def begin(self, bound, lanes, end, is_on_disk, in_place):
+        self.folder = tempfile.TemporaryDirectory()
+        # Steps of any size lie in shared memory, in blocks that are soon full.
+        self.patch = mock.patch.multiple(step_memory, _LEAST_SHARED_NBYTES=1, _MOST_STEPS=4)
+        self.patch.start()
         # Without a bound, so that no item waits in the memory of a server that is killed.
         self.may_forget = is_on_disk and bound is None
-        settings = {"path": self.folder.name, "capacity": 4000} if is_on_disk else {}
+        settings = {"path": f"{self.folder.name}/replay", "capacity": 4000} if is_on_disk else {}
+        settings["unix"] = f"{self.folder.name}/socket" if in_place else None
         self.replay = replay_of(hr.rate_limiters.Queue(bound) if bound else None, **settings)
         rules = [hr.ItemRule("t", LENGTH, STRIDE, end=end)]
         self.lanes, self.goes_on = lanes, end is CONTINUE
@@ -50,6 +57,7 @@ class Windows(RuleBasedStateMachine):
         self.writers = [
             self.replay.remote.row_writer(lanes=lanes, items=rules, history=history) for _ in range(2)
         ]
+        assert all(bool(writer._stream._memory.shared_nbytes) == in_place for writer in self.writers)
         self.numbers = [0, 0]
         # Of each writer and lane: the rows of the open episode, those of the run that windows are made of, and the
         # items so far in the order of their making.
@@ -176,8 +184,8 @@ class Windows(RuleBasedStateMachine):
             assert store.pages == 0, "pages are held by connections that have ended"
         finally:
             self.replay.close()
-            if self.folder is not None:
-                self.folder.cleanup()
+            self.folder.cleanup()
+            self.patch.stop()
 
 
 TestWindows = Windows.TestCase

@@ -66,6 +66,18 @@ class _Welcomed(NamedTuple):
     may_map: bool
 
 
+class WriterChannel(NamedTuple):
+    """A connection for the operations of writers.
+
+    Attributes:
+        channel: to the server.
+        shared_nbytes: memory that one writer may share with the server; 0 over TCP.
+    """
+
+    channel: Channel
+    shared_nbytes: int
+
+
 def connect(access: ServerAccess) -> Link:
     """Returns a connection for requests after its handshake.
 
@@ -81,11 +93,12 @@ def connect(access: ServerAccess) -> Link:
     return Link(channel, str(access.address), welcome.served, MappedBlocks(may_map=may_map))
 
 
-def connect_writers(access: ServerAccess) -> Channel:
+def connect_writers(access: ServerAccess) -> WriterChannel:
     """Returns a connection for the operations of writers; see `connect`."""
-    channel, _, _ = _welcomed(access, may_map=False)
+    may_map = access.address.is_unix and has_sealed_memory()
+    channel, welcome, _ = _welcomed(access, may_map)
     channel.expect(Hello | Goodbye | answers.Done | writing.WriterAnswer, writing.LARGEST_ANSWER_NBYTES, 0)
-    return channel
+    return WriterChannel(channel, writing.MOST_SHARED_NBYTES if may_map and welcome.in_place else 0)
 
 
 def _welcomed(access: ServerAccess, may_map: bool) -> _Welcomed:

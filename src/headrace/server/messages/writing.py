@@ -86,6 +86,8 @@ class OpenWriter(WriterMessage, kw_only=True):
         applied: maps tables to the number of items that the client knows to be applied.
         signature: of a step as the client sends it (`Signature.to_json`), since another replay may be served behind the
             same address meanwhile; None: not compared.
+        shared_nbytes: of the sealed memory file whose descriptor comes along, in which steps lie (`StepsPlace`); 0: all
+            steps are payloads.
     """
 
     replay: str
@@ -100,6 +102,7 @@ class OpenWriter(WriterMessage, kw_only=True):
     taken: dict[str, int] = msgspec.field(default_factory=dict)
     applied: dict[str, int] = msgspec.field(default_factory=dict)
     signature: Any = None
+    shared_nbytes: int = 0
 
 
 class WriterOpened(WriterMessage, kw_only=True):
@@ -129,6 +132,20 @@ class Operation(WriterMessage, kw_only=True):
     must: bool = False
 
 
+class StepsPlace(msgspec.Struct, array_like=True, frozen=True):
+    """Place of vector steps in the memory that their writer shares with the server.
+
+    Attributes:
+        offset: first byte of their columns, `[capacity, lanes, ...]`, one behind the other.
+        capacity: number of vector steps for which the columns have room.
+        first: index of the first of these steps.
+    """
+
+    offset: int
+    capacity: int
+    first: int
+
+
 class AppendSteps(Operation, kw_only=True):
     """Vector steps in which every lane takes a transition. The payload has columns `[steps, lanes, ...]`.
 
@@ -136,6 +153,7 @@ class AppendSteps(Operation, kw_only=True):
 
     Attributes:
         steps: the number of vector steps, at least 1.
+        place: of the columns in shared memory; then there is no payload.
         version: of the policy that acted.
         given: for this step; then there is only one.
         is_recorded: whether the client asks which of the steps made which items.
@@ -143,6 +161,7 @@ class AppendSteps(Operation, kw_only=True):
 
     steps: int
     version: int
+    place: StepsPlace | None = None
     given: Given | None = None
     is_recorded: bool = False
 
@@ -393,3 +412,5 @@ WriterRequest: TypeAlias = (
 WriterAnswer: TypeAlias = WriterOpened | WriterState | Refused | Waited | Keys
 LARGEST_ANSWER_NBYTES = 1 << 22
 """Largest message of a server to writers."""
+MOST_SHARED_NBYTES = 1 << 26
+"""Bytes that one writer shares with the server at most."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
+from headrace.server.client.writers.step_memory import SharedSteps
 from headrace.server.messages.writing import (
     AppendEnds,
     AppendSteps,
@@ -50,7 +51,7 @@ class Logged(NamedTuple):
     """
 
     operation: Operation
-    payload: Payload
+    payload: Payload | SharedSteps
     use: Use
     streams: list[bytes]
 
@@ -101,7 +102,7 @@ class OperationLog:
         self._mark = _Mark(0, {})
         self._marks: deque[_Mark] = deque()
 
-    def add(self, operation: Operation, payload: Payload, use: Use) -> None:
+    def add(self, operation: Operation, payload: Payload | SharedSteps, use: Use) -> None:
         """Adds the newest operation."""
         self.flying.append(Logged(operation, payload, use, []))
         self.steps += use.steps

@@ -22,6 +22,7 @@ from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.writers.made_items import MadeItems
 from headrace.server.client.writers.operation_log import NO_USE, OperationLog, Use
 from headrace.server.client.writers.step_buffer import StepBuffer
+from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
 from headrace.server.client.writers.writer_link import Connection, WriterLink
 from headrace.server.messages.writing import (
     AppendSteps,
@@ -57,6 +58,7 @@ class OperationStream(WriterLink):
         signature: of a step.
         opening: opens the writer at the server.
         timeout: in seconds, of waits for the server itself.
+        shared_nbytes: memory that the writer may share with the server.
 
     Attributes:
         state: the last report of the server.
@@ -65,9 +67,12 @@ class OperationStream(WriterLink):
         failure: an error of an operation that was not waited for; None: there is none.
     """
 
-    def __init__(self, signature: Signature, opening: OpenWriter, timeout: float | None) -> None:
+    def __init__(
+        self, signature: Signature, opening: OpenWriter, timeout: float | None, shared_nbytes: int = 0
+    ) -> None:
         super().__init__(opening, timeout)
-        self._buffer = StepBuffer(signature, opening.lanes)
+        self._memory = StepMemory(signature, opening.lanes, shared_nbytes)
+        self._buffer = StepBuffer(self._memory)
         self._buffer_use = NO_USE
         # Whether the collected steps are sent after a moment.
         self._is_gathering = False
@@ -92,7 +97,8 @@ class OperationStream(WriterLink):
         """Opens the writer over a connection, the first or another; see `wait_until_open`."""
         with self._changed:
             self._link, self._is_open = link, False
-            opening, log = self._opening, self._log
+            shared_nbytes = self._memory.shared_nbytes if link.shared_nbytes else 0
+            opening, log = msgspec.structs.replace(self._opening, shared_nbytes=shared_nbytes), self._log
             if self._was_open:
                 restored, taken = log.restored
                 opening = msgspec.structs.replace(
@@ -104,7 +110,7 @@ class OperationStream(WriterLink):
                     taken=dict(taken),
                     applied=dict(log.applied),
                 )
-            link.send(opening)
+            link.send(opening, descriptors=self._memory.descriptors if shared_nbytes else ())
 
     def _opened(self, message: WriterOpened) -> None:
         """Sends everything again that the server needs."""
@@ -115,13 +121,18 @@ class OperationStream(WriterLink):
         link = self._link
         if self._was_open and link is not None:
             for operation, payload, *_ in self._log.kept():
-                link.send(operation, payload=payload)
+                self._post(link, operation, payload)
             for request in self._requests.values():
                 link.send(request)
             if not self._log.flying:
                 self._send_buffer()
         self._was_open = True
         self._leave_if_closing()
+
+    def give_up(self, error: Exception) -> None:
+        """See `WriterLink.give_up`."""
+        super().give_up(error)
+        self._memory.close()
 
     def wait_until_open(self) -> None:
         """Returns when the server has opened the writer.
@@ -225,6 +236,7 @@ class OperationStream(WriterLink):
             return
         self._is_gathering = False
         use, self._buffer_use = self._buffer_use, NO_USE
+        steps = self._buffer.take()
         self._sequence += count
         operation = AppendSteps(
             writer=self._opening.writer,
@@ -232,9 +244,10 @@ class OperationStream(WriterLink):
             must=must,
             steps=count,
             version=self._version,
+            place=steps.place if isinstance(steps, SharedSteps) else None,
             is_recorded=self.is_recording,
         )
-        self._send(operation, self._buffer.take(), use)
+        self._send(operation, steps, use)
 
     def put(
         self,
@@ -283,10 +296,10 @@ class OperationStream(WriterLink):
             and use.finals + log.finals + more.finals <= state.finals
         )
 
-    def _send(self, operation: Operation, payload: Payload, use: Use) -> None:
+    def _send(self, operation: Operation, payload: Payload | SharedSteps, use: Use) -> None:
         self._log.add(operation, payload, use)
         if self._link is not None and self._is_open:
-            self._link.send(operation, payload=payload)
+            self._post(self._link, operation, payload)
         elif self._end is not None:
             raise self._lost()
         if operation.must:
@@ -294,6 +307,15 @@ class OperationStream(WriterLink):
             error = self._refusals.pop(operation.sequence, None)
             if error is not None:
                 raise error
+
+    def _post(self, link: Connection, operation: Operation, payload: Payload | SharedSteps) -> None:
+        """Sends an operation; steps in shared memory become a payload for a server that does not map it."""
+        if not isinstance(payload, SharedSteps):
+            link.send(operation, payload=payload)
+        elif link.shared_nbytes:
+            link.send(operation)
+        else:
+            link.send(msgspec.structs.replace(operation, place=None), payload=payload.packed())
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
@@ -429,3 +451,4 @@ class OperationStream(WriterLink):
             self._is_closing = False
             link.send(CloseWriter(writer=self._opening.writer))
             link.forget(self)
+            self._memory.close()

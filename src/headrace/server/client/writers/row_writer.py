@@ -119,6 +119,7 @@ class RemoteRowWriter:
                 signature=replay.signature.to_json(),
             ),
             connection.timeout,
+            connection.shared_nbytes,
         )
         self._items = PendingItems(self._stream)
         connection.open(self._stream)

@@ -13,10 +13,10 @@ from itertools import count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.forking import ForkFollowers
-from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Goodbye, Message
 from headrace.leases.selector import PEERS
+from headrace.server.client.connecting import WriterChannel
 from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.client.writers.writer_link import WriterLink
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
@@ -46,6 +46,7 @@ class WriterConnection:
     Attributes:
         timeout: see above.
         channel: to the server.
+        shared_nbytes: see `WriterChannel`.
         session: the name of the client's session, 16 random bytes.
         numbers: of its writers.
     """
@@ -54,7 +55,7 @@ class WriterConnection:
 
     def __init__(
         self,
-        connect: Callable[[], Channel],
+        connect: Callable[[], WriterChannel],
         peer: str,
         timeout: float | None,
         clock: Clock = SYSTEM_CLOCK,
@@ -71,7 +72,7 @@ class WriterConnection:
         self._reason: Exception | None = None
         self.session = os.urandom(16)
         self.numbers = count()
-        self.channel = connect()
+        self.channel, self.shared_nbytes = connect()
         _FOLLOWERS.add(self)
         PEERS.add(self)
 
@@ -103,11 +104,11 @@ class WriterConnection:
         with self._lock:
             return list(self._streams.values())
 
-    def send(self, *messages: Message, payload: Payload = b"") -> None:
-        """Sends messages, the last one with the payload; writers send again what is lost with a connection."""
+    def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
+        """See `Connection.send`; writers send again what is lost with a connection."""
         parts = [memoryview(payload)] if len(payload) else []
         with suppress(Disconnected):
-            PEERS.send(self, *messages, parts=parts, most=_NO_LIMIT)
+            PEERS.send(self, *messages, parts=parts, descriptors=descriptors, most=_NO_LIMIT)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         """See `Connection.call_later`; a lost connection may forget the call."""
@@ -165,7 +166,7 @@ class WriterConnection:
         while not self._stop.wait(pause):
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
-                channel = self._connect()
+                channel, shared_nbytes = self._connect()
             except OSError as error:
                 if isinstance(error, PermissionError):
                     self._give_up(error)
@@ -178,7 +179,7 @@ class WriterConnection:
                 if self._stop.is_set():
                     channel.close()
                     return
-                self.channel = channel
+                self.channel, self.shared_nbytes = channel, shared_nbytes
                 self._heartbeat.restart()
                 PEERS.add(self)
             for stream in self.streams():

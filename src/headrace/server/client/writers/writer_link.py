@@ -16,10 +16,16 @@ from headrace.waits import Wait
 
 
 class Connection(Protocol):
-    """A connection to the server, as writers use it."""
+    """A connection to the server, as writers use it.
 
-    def send(self, *messages: Message, payload: Payload = b"") -> None:
-        """Sends messages, the last one with the payload, without waiting for the server."""
+    Attributes:
+        shared_nbytes: memory that a writer may share with the server.
+    """
+
+    shared_nbytes: int
+
+    def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
+        """Sends messages, the last one with payload and descriptors, without waiting for the server."""
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         """Makes a call after so many seconds, in the thread that receives."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.writing import CloseWriter, OpenWriter, Refused
 from headrace.server.serving.served import ServedObjects
+from headrace.server.serving.writers.client_memory import ClientMemory
 from headrace.server.serving.writers.writer import ServedWriter
 from headrace.server.serving.writers.writer_sessions import WriterSessions
 
@@ -23,14 +24,22 @@ class ClientWriters:
         sessions: writers of all clients.
         send: sends messages to the client without waiting for it.
         most_lanes: of a writer.
+        in_place: whether the client may share memory with the server.
 
     Attributes:
         queued_nbytes: of steps that wait for a page, and of items that wait for a rate limiter, about.
     """
 
     def __init__(
-        self, served: ServedObjects, sessions: WriterSessions, send: Callable[..., None], most_lanes: int
+        self,
+        served: ServedObjects,
+        sessions: WriterSessions,
+        send: Callable[..., None],
+        most_lanes: int,
+        *,
+        in_place: bool,
     ) -> None:
+        self._in_place = in_place
         self._most_lanes = most_lanes
         self._served = served
         self._sessions = sessions
@@ -46,7 +55,7 @@ class ClientWriters:
         """
         message = frame.message
         if isinstance(message, OpenWriter):
-            self._open(message)
+            self._open(message, frame.descriptors)
             return
         writer = self._writers.get(message.writer)
         if writer is None:
@@ -58,9 +67,14 @@ class ClientWriters:
         if isinstance(message, CloseWriter):
             del self._writers[message.writer]
 
-    def _open(self, opening: OpenWriter) -> None:
+    def _open(self, opening: OpenWriter, descriptors: Sequence[int]) -> None:
         if opening.writer in self._writers or len(self._writers) >= _MOST:
             raise LeaseError(f"expected at most {_MOST} writers, each opened once, got {opening.writer}")
+        memory = None
+        if opening.shared_nbytes:
+            if not self._in_place:
+                raise LeaseError("shared_nbytes: expected shared memory over a Unix socket only")
+            memory = ClientMemory(descriptors, opening.shared_nbytes)
         try:
             if opening.lanes > self._most_lanes:
                 raise ValueError(
@@ -69,7 +83,9 @@ class ClientWriters:
                 )
             core = self._served.core(opening.replay)
             sync = self._served.sync(opening.replay)
-            self._writers[opening.writer] = ServedWriter(core, opening, self._send, self._sessions, sync)
+            self._writers[opening.writer] = ServedWriter(
+                core, opening, memory, self._send, self._sessions, sync
+            )
         except Exception as error:
             self._send(Refused(writer=opening.writer, sequence=0, failure=failure_of(error)))
 

@@ -29,6 +29,7 @@ from headrace.server.messages.writing import (
     OpenWriter,
     Operation,
 )
+from headrace.server.serving.writers.client_memory import ClientMemory
 from headrace.server.serving.writers.row_writer import ServedRowWriter
 from headrace.spec import Signature, first_difference
 
@@ -71,10 +72,12 @@ class Operations:
     Args:
         writer: of the replay.
         signature: of a step.
+        memory: in which the client's steps may lie; None: all are payloads.
     """
 
-    def __init__(self, writer: ServedRowWriter, signature: Signature) -> None:
+    def __init__(self, writer: ServedRowWriter, signature: Signature, memory: ClientMemory | None) -> None:
         self._writer = writer
+        self._memory = memory
         self._specs = signature.columns
         self._row_nbytes = signature.nbytes
         self._lanes = writer.lanes
@@ -83,13 +86,28 @@ class Operations:
         """Returns the columns of steps, `[steps, lanes, ...]`.
 
         Raises:
-            ValueError: the payload does not have their length.
+            ValueError: the payload does not have their length, or their place is not in the client's memory.
         """
         if operation.steps < 1 or (operation.given is not None and operation.steps != 1):
             raise ValueError(
                 f"steps: expected at least 1, and 1 with given priorities, got {operation.steps}"
             )
-        return self._unpacked(payload, [(name, (operation.steps, self._lanes)) for name in self._specs])
+        place = operation.place
+        if place is None:
+            return self._steps(payload, operation.steps)
+        if self._memory is None or payload:
+            raise ValueError("place: expected steps in a payload, since the writer shares no memory")
+        if not 0 <= place.first <= place.capacity - operation.steps:
+            raise ValueError(
+                f"place: expected {operation.steps} steps within {place.capacity}, got {place.first} as the first"
+            )
+        shared = self._memory.payload(place.offset, place.capacity * self._lanes * self._row_nbytes)
+        steps = slice(place.first, place.first + operation.steps)
+        return {name: column[steps] for name, column in self._steps(shared, place.capacity).items()}
+
+    def _steps(self, payload: Payload, count: int) -> dict[str, NDArray[Any]]:
+        """Returns the columns `[count, lanes, ...]` in a payload."""
+        return self._unpacked(payload, [(name, (count, self._lanes)) for name in self._specs])
 
     def apply(self, operation: Operation, payload: Payload) -> None:
         """Applies an operation other than `AppendSteps`.

@@ -33,6 +33,7 @@ from headrace.server.messages.writing import (
     WriterState,
 )
 from headrace.server.serving.shared_runs import SharedRuns
+from headrace.server.serving.writers.client_memory import ClientMemory
 from headrace.server.serving.writers.operations import Operations, check_opening
 from headrace.server.serving.writers.row_writer import ServedRowWriter
 from headrace.server.serving.writers.writer_sessions import Progress, SessionKey, WriterSessions
@@ -60,6 +61,7 @@ class ServedWriter:
     Args:
         replay: of this process.
         opening: the client's request.
+        memory: in which the client's steps may lie.
         send: sends messages to the client without waiting for it.
         sessions: writers of the server.
         sync: makes the replay durable.
@@ -75,6 +77,7 @@ class ServedWriter:
         self,
         replay: ReplayCore,
         opening: OpenWriter,
+        memory: ClientMemory | None,
         send: Callable[..., None],
         sessions: WriterSessions,
         sync: SharedRuns[None],
@@ -98,7 +101,7 @@ class ServedWriter:
                 sessions.lost(self._key, earlier)
             raise
         self._tables = [rule.table for rule in rules]
-        self._operations = Operations(self._writer, replay.signature)
+        self._operations = Operations(self._writer, replay.signature, memory)
         self._waiting: deque[_Waiting] = deque()
         self._waiting_nbytes = 0
         # Steps of the first waiting operation that are stored already.
