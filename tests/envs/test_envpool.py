@@ -11,6 +11,9 @@ import pytest
 
 import headrace as hr
 from headrace.envs import Autoreset, is_environment, is_vector_environment, make_stepper
+from headrace.envs.adapters.envpool_calls import PoolCalls
+from headrace.envs.columns import EnvironmentColumns
+from headrace.envs.random_actions import RandomActions
 from headrace.spec import ArraySpec
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -98,3 +101,44 @@ def test_nothing_is_loaded():
         "assert not {'envpool', 'dm_env', 'pettingzoo'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Catch-v0"])
+def test_calls_return_what_the_pool_returns(env_id):
+    """CE2, CE5: beneath EnvPool's Python layer the same actions give the same results, of the same dtypes."""
+    ours, pool = make(env_id), make(env_id)
+    calls = PoolCalls(ours, EnvironmentColumns(ours.single_observation_space, ours.single_action_space))
+    ours.reset()
+    pool.reset()
+    actions = RandomActions(pool.action_space, 4, seeds=range(4))
+    for _ in range(50):
+        action = actions.draw()["action"]
+        calls.send({"action": action}, np.arange(4))
+        *mine, info = calls.receive()
+        *theirs, full_info = pool.step(action)
+        for got, expected in zip([*mine, info["env_id"]], [*theirs, full_info["env_id"]], strict=True):
+            np.testing.assert_array_equal(got, expected)
+            assert got.dtype == expected.dtype
+
+
+def test_the_python_layer_is_not_called():
+    """Section 16: it costs more than the engine."""
+    pool = make()
+    with hr.Collector(pool, frames_per_batch=16) as collector:
+        collector.next()
+        pool._to = pool._from = None
+        assert collector.next().frames == 16
+
+
+def test_a_method_that_was_replaced_is_called():
+    """CE2: by its owner, who wants it to be called."""
+    pool = make()
+    recv = pool.recv
+
+    def twice_the_reward(*args, **kwargs):
+        observation, *rest = recv(*args, **kwargs)
+        return observation, *([2 * rest[0], *rest[1:]] if len(rest) == 4 else rest)
+
+    pool.recv = twice_the_reward
+    batch = hr.Collector(pool, frames_per_batch=8).next()
+    np.testing.assert_array_equal(batch["reward"], np.full((4, 2), 2))

@@ -22,6 +22,7 @@ def _oldest_first(ids: list[int], size: int) -> list[int]:
 
 
 _ACTION_KEYS = ("env_id", "players.env_id", "action")
+_STATE_KEYS = ("info:env_id", "elapsed_step", "done", "reward", "trunc", "obs")
 
 
 class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
@@ -83,7 +84,7 @@ class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
         )
         self.spec: Any = self._spec
         self._is_over = [False] * len(self.counters)
-        self._state_keys = ("env_id", "obs", "reward", "terminated", "truncated", "elapsed_step")
+        self._state_keys = _STATE_KEYS
         self._order = order
         self._results: dict[int, tuple[Any, ...]] = {}
         self.times_closed = 0
@@ -119,13 +120,16 @@ class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
         else:
             chosen = sorted(self._results)
         results = [self._results.pop(i) for i in chosen]
-        columns = [np.array(column) for column in zip(*results, strict=True)]
-        return [columns[0].astype(np.int32), columns[1], columns[2].astype(np.float32), *columns[3:]]
+        ids, observation, reward, terminated, truncated, count = (
+            np.array(column) for column in zip(*results, strict=True)
+        )
+        elapsed, done = count.astype(np.int32), terminated | truncated
+        return [ids.astype(np.int32), elapsed, done, reward.astype(np.float32), truncated, observation]
 
     def _to(self, state: Sequence[NDArray[Any]], reset: bool, return_info: bool) -> Any:  # noqa: ARG002 - EnvPool calls it so
-        env_id, observation, reward, terminated, truncated, elapsed = state
-        info = {"env_id": env_id, "players": {"env_id": env_id}, "elapsed_step": elapsed.astype(np.int32)}
-        return (observation, info) if reset else (observation, reward, terminated, truncated, info)
+        env_id, elapsed, done, reward, truncated, observation = state
+        info = {"env_id": env_id, "players": {"env_id": env_id}, "elapsed_step": elapsed}
+        return (observation, info) if reset else (observation, reward, done & ~truncated, truncated, info)
 
     def close(self, **kwargs: Any) -> None:  # noqa: ARG002 - gymnasium's interface
         """Counts the calls."""

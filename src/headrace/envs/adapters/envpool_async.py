@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import Autoreset
+from headrace.envs.adapters.envpool_calls import PoolCalls
 from headrace.envs.adapters.envpool_vector import warn_of_seeds
 from headrace.envs.adapters.vector_info import VectorInfo
 from headrace.envs.autoreset import mode_of
@@ -63,6 +64,7 @@ class AsyncEnvPoolStepper(EnvironmentStates):
         self.action_space = env.single_action_space
         self._env = env
         self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
+        self._calls = PoolCalls(env, self._columns)
         self.observation_signature = self._columns.observed
         self.action_signature = self._columns.acted
         self._info = VectorInfo(self._columns, self.batch_size)
@@ -71,7 +73,7 @@ class AsyncEnvPoolStepper(EnvironmentStates):
             name: (self.batch_size, *spec.shape) for name, spec in self._columns.observed.columns.items()
         }
         self.is_busy = np.zeros(self.num_envs, np.bool_)
-        self._calls = 0
+        self._receipts = 0
         self._closed = False
         self._has_warned = False
 
@@ -87,20 +89,19 @@ class AsyncEnvPoolStepper(EnvironmentStates):
 
     def send(self, envs: Indices, actions: Columns) -> None:
         """See `AsyncStepper.send`."""
-        tree = self._columns.action_tree(actions)
         with Uninterrupted():
-            self._env.send(tree, envs.astype(np.int32))
+            self._calls.send(actions, envs)
             self.is_busy[envs] = True
 
     def receive(self) -> Results:
         """See `AsyncStepper.receive`."""
         with Uninterrupted():
-            observation, reward, terminated, truncated, info = self._env.recv()
+            observation, reward, terminated, truncated, info = self._calls.receive()
             envs = np.asarray(info["env_id"], np.intp)
             self.is_busy[envs] = False
-        if self._calls == 0:
+        if self._receipts == 0:
             self._check(envs, observation, reward, terminated, truncated)
-        self._calls += 1
+        self._receipts += 1
         return Results(
             envs,
             self._observations(envs, observation, info),
@@ -122,7 +123,7 @@ class AsyncEnvPoolStepper(EnvironmentStates):
             return {"observation": observation}
         arrays: dict[str, NDArray[Any]] = self._columns.observation.flatten({"observation": observation})
         for name in self._columns.info:
-            arrays[name] = self._info.column(name, info, None, self._calls - 1 or AT_RESET)
+            arrays[name] = self._info.column(name, info, None, self._receipts - 1 or AT_RESET)
         for name, array in arrays.items():
             if array.shape != self._shapes[name]:
                 raise SpecError(

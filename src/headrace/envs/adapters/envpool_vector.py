@@ -13,8 +13,9 @@ import optree
 from numpy.typing import NDArray
 
 from headrace.ends import Autoreset
+from headrace.envs.adapters.envpool_calls import PoolCalls
 from headrace.envs.adapters.gymnasium_vector import VectorEnvStepper
-from headrace.envs.protocol import Indices
+from headrace.envs.protocol import Columns, Indices
 from headrace.spec import ArraySpec
 
 
@@ -52,6 +53,12 @@ class EnvPoolStepper(VectorEnvStepper):
         self._env: Any = env
         self.resets_by_mask = True
         self._has_warned = False
+        self._pool_calls = PoolCalls(env, self._columns)
+        self._every_env = np.arange(self.num_envs)
+
+    def _call_step(self, actions: Columns) -> Any:
+        self._pool_calls.send(actions, self._every_env)
+        return self._pool_calls.receive()
 
     def _call_reset(self, envs: Indices | None, seeds: Sequence[int] | None) -> Any:
         if seeds is not None and not self._has_warned:

@@ -105,7 +105,7 @@ class VectorEnvStepper(EnvironmentStates):
         """
         reset_steps = self._before_step(active)
         try:
-            returned = self._env.step(self._columns.action_tree(actions))
+            returned = self._call_step(actions)
             if self._calls == 0:
                 step_values(returned)
             observation, reward, terminated, truncated, info = returned
@@ -148,6 +148,10 @@ class VectorEnvStepper(EnvironmentStates):
         if not self._closed:
             self._closed = True
             self._env.close()
+
+    def _call_step(self, actions: Columns) -> Any:
+        """Returns what the environment's own step returns."""
+        return self._env.step(self._columns.action_tree(actions))
 
     def _before_step(self, active: Indices | None) -> Indices:
         """Handles the environments that ended before this step. Returns those for which this step is the reset."""
