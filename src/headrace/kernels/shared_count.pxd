@@ -1,6 +1,6 @@
 cimport cython
 
-from headrace.kernels.kinds cimport Int, Longs
+from headrace.kernels.kinds cimport Bool, Int, Longs
 
 # See `shared_count.py`.
 @cython.final
@@ -8,3 +8,4 @@ cdef class SharedCount:
     cdef Longs _memory
     cpdef Int get(self)
     cpdef object set(self, Int number)
+    cpdef Bool is_reached(self, Int number, Int most_nanoseconds)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import cython
 
 if cython.compiled:
-    from cython.cimports.headrace.kernels.atomics import load, store
+    from cython.cimports.headrace.kernels.atomics import let_others_run, load, nanoseconds, store
 else:
-    from headrace.kernels.kinds import Int, Longs
+    from headrace.kernels.kinds import Bool, Int, Longs
 
 
 class SharedCount:
@@ -43,3 +45,22 @@ class SharedCount:
             store(cython.address(self._memory[0]), number)
         else:
             self._memory[0] = number
+
+    def is_reached(self, number: Int, most_nanoseconds: Int) -> Bool:
+        """Returns whether the number is reached; waits for it for a short time, and lets other threads run meanwhile.
+
+        Args:
+            number: to be reached.
+            most_nanoseconds: of the wait, during which the thread uses its processor if no other one wants to run.
+        """
+        if cython.compiled:
+            place = cython.address(self._memory[0])
+            with cython.nogil:
+                end: Int = nanoseconds() + most_nanoseconds
+                while load(place) < number and nanoseconds() < end:
+                    let_others_run()
+        else:
+            end = time.monotonic_ns() + most_nanoseconds
+            while self.get() < number and time.monotonic_ns() < end:
+                time.sleep(0)
+        return self.get() >= number

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SpecError
-from headrace.trajectories.columns.leaf_reader import reader
+from headrace.spec import ArraySpec
+from headrace.trajectories.columns.leaf_reader import LeafCheck, checked, reader
 from headrace.trees import collect, compile_tree
 
 
@@ -108,3 +109,26 @@ def test_a_named_tuple_that_indexes_in_its_own_way(nest):
     node = compile_tree(data, lambda node: isinstance(node, int | np.ndarray))
     found = [np.asarray(leaf).tolist() for leaf in reader(node)(data)]
     assert found[:2] == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, np.int8, np.uint64, np.int64, np.float16, np.float32, np.float64]
+)
+def test_scalars_of_the_leafs_dtype_pass_as_they_are(dtype):
+    """As the elements of arrays do: a reward of an environment is mostly one."""
+    value = dtype(1)
+    [found] = checked([LeafCheck("reward", ArraySpec((), np.dtype(dtype)))], [value])
+    assert found is value
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32("nan"), np.float32("inf"), np.float32(-3.0e38), np.float64(1e300)]
+)
+def test_other_scalars_are_looked_at_as_arrays_are(value):
+    """accumulator A20"""
+    leaf = LeafCheck("reward", ArraySpec((), np.dtype(np.float32)))
+    if float(value) == 1e300:
+        with pytest.raises(SpecError, match="^reward"):
+            checked([leaf], [value])
+    else:
+        np.testing.assert_array_equal(np.asarray(checked([leaf], [value])[0], np.float32), np.float32(value))

@@ -102,10 +102,10 @@ def _plain_numbers(dtype: np.dtype[Any]) -> Numbers:
         case "b":
             return frozenset({bool, np.bool_}), False, True
         case "i" | "u":
-            return frozenset({int}), int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+            return frozenset({int, dtype.type}), int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         case "f" if dtype.itemsize <= 8:
             largest = float(np.finfo(dtype).max)
-            return frozenset({float, np.float64}), -largest, largest
+            return frozenset({float, np.float64, dtype.type}), -largest, largest
     return _NO_NUMBERS
 
 

@@ -34,6 +34,9 @@ from headrace.waits import Wait
 # Limits of the bytes of samples in one message, which are copied while the next ones are written.
 _MESSAGE_NBYTES, _SHARED_NBYTES = 1 << 20, 1 << 22
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
+# In shared memory a confirmation comes within the time that the server takes for a message. Asking for it costs both
+# sides more than looking for it.
+_SPIN_NANOSECONDS = 100_000
 # A waiting thread looks this often whether Ctrl-C has come.
 _TURN_SECONDS = 0.5
 
@@ -182,6 +185,8 @@ class SampleStream:
 
     def _find_place(self, timeout: float | None) -> None:
         """Waits for a place in the ring, with the lock held."""
+        if self._is_shared and timeout != 0:
+            self._count.is_reached(self._written - self._places + 1, _SPIN_NANOSECONDS)
         self._settle()
         if self._written >= self._free_until:
             self._wait_for(lambda: self._written - self._stored < self._places, timeout, self._full_message)
