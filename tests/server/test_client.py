@@ -328,6 +328,32 @@ def test_a_client_connects_again(replay, tmp_path):
             assert client.replay("r").sample("q", 1)["n"].tolist() == [1]
 
 
+def test_another_replay_behind_the_same_address_is_not_sampled(replay, tmp_path):
+    """CL8: of the same size, so that only the schema tells them apart."""
+    path = tmp_path / "s"
+    tables = [hr.Table.queue("q", 10)]
+    with hr.Server({"r": replay}, address=None, unix=path) as server:
+        client = hr.Client(server.address, timeout=5)
+        remote = client.replay("r")
+        remote.statistics()
+    with hr.Replay(hr.Signature.like({"n": 0.0}), tables) as other:
+        with hr.Server({"r": other}, address=None, unix=path):
+            with other.writer(items=[hr.ItemRule("q", 1)]) as writer:
+                writer.append({"n": 1.5})
+            for call in (
+                lambda: remote.sample("q", 1, timeout=5),
+                lambda: remote.get("q", [1]),
+                lambda: next(iter(hr.loaders.Loader(remote, "q", 1))),
+            ):
+                with pytest.raises(hr.SpecError, match="'r' on .* is another one"):
+                    call()
+            assert len(other.table("q")) == 1
+        with hr.Server({"s": other}, address=None, unix=path):
+            with pytest.raises(KeyError, match="serves no 'r' any more; there are 's'"):
+                remote.sample("q", 1, timeout=5)
+    client.close()
+
+
 def test_a_server_that_was_started_again_meanwhile_is_not_missed(replay, tmp_path):
     """AK5: nothing was asked when the connection ended, so the next sample is not lost with it."""
     options = {"address": None, "unix": tmp_path / "s"}

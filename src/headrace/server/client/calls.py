@@ -9,8 +9,10 @@ from headrace.leases.frames import Payload
 from headrace.server.client.connecting import ServerAccess
 from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
+from headrace.server.client.served_again import check_same
 from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.messages.requests import Request, Sample
+from headrace.spec import Signature
 
 
 class Connected(Protocol):
@@ -71,11 +73,15 @@ class ReplayCalls:
     Args:
         client: has the connection.
         name: of the replay.
+        signature: of its steps.
     """
 
-    def __init__(self, client: Connected, name: str) -> None:
+    def __init__(self, client: Connected, name: str, signature: Signature) -> None:
         self._client = client
         self.name = name
+        self._signature = signature
+        # The connection over which the server serves this replay.
+        self._checked: Link | None = None
         self.is_closed = False
 
     @property
@@ -114,9 +120,17 @@ class ReplayCalls:
         return self._client.exchanged(request, owner=self)
 
     def link(self, timeout: float | None = None) -> Link:
-        """See `Connected.link`."""
+        """Returns the connection; see `Connected.link`.
+
+        Raises:
+            KeyError, SpecError: the server behind a new connection has no such replay, or one of another signature.
+        """
         self._settle(timeout)
-        return self._client.link(timeout)
+        link = self._client.link(timeout)
+        if link is not self._checked:
+            check_same(link.served, self.name, self._signature, self.peer)
+            self._checked = link
+        return link
 
     def _settle(self, timeout: float | None = None) -> None:
         self.check_open()

@@ -20,6 +20,7 @@ from headrace.leases.frames import Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.client.batch_form import BatchForm
 from headrace.server.client.blocks import MappedBlocks
+from headrace.server.client.known_views import KnownViews
 from headrace.server.client.reply import Reply
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, Sampled, SampledAgain
@@ -53,7 +54,7 @@ class Link:
     Attributes:
         served, blocks: see above.
         failure: why the connection has ended; None while it has not.
-        views: numbers of the views that the server knows.
+        views: that the server knows.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Link:
         self.served = served
         self.blocks = blocks
         self.failure: BaseException | None = None
-        self.views: dict[Any, int] = {}
+        self.views = KnownViews()
         self._forms: dict[int, BatchForm] = {}
         self._clock = clock
         self._heartbeat = Heartbeat()

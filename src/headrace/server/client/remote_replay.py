@@ -63,9 +63,9 @@ class RemoteReplay(DrawsBatches, Closing):
     """
 
     def __init__(self, client: Connected, name: str, served: Served) -> None:
-        self._calls = ReplayCalls(client, name)
         self._name = name
         self._signature = Signature.from_json(served.signature)
+        self._calls = ReplayCalls(client, name, self._signature)
         self._table_names = tuple(served.tables)
         self._sampling = RemoteSampling(self._calls, self._signature)
         self._writers: weakref.WeakSet[RemoteRowWriter] = weakref.WeakSet()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,13 @@ from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
 from headrace.server.messages.answers import Done
 from headrace.server.messages.requests import GetItems, Sample
-from headrace.server.messages.views import described_views
+from headrace.server.messages.views import ViewRecord, described_views
 from headrace.spec import Signature
 from headrace.store.layout import MAX_ROWS
 from headrace.views.columns import Columns
 from headrace.views.view import View
 
-_MOST_VIEWS = 256
+Sent = TypeVar("Sent")
 
 
 class ViewsKey:
@@ -88,21 +88,19 @@ class RemoteSampling:
             key: the views; None presents the signature's tree.
             link: to the server.
         """
-        self._describe(request, key, link)
-        return self.calls.begin_samples(link, request)
+        return self._send(request, key, link, lambda: self.calls.begin_samples(link, request))
 
-    def _describe(self, request: Sample | GetItems, key: ViewsKey | None, link: Link) -> None:
-        """Sets the views of a request, and their description if the server does not know them."""
+    def _send(
+        self, request: Sample | GetItems, key: ViewsKey | None, link: Link, send: Callable[[], Sent]
+    ) -> Sent:
+        """Sends a request with its views; see `ask`."""
         if key is None:
-            return
-        number = link.views.get(key)
-        if number is None:
-            columns = Columns.of_store(self._signature, frozenset())
-            request.described = described_views(key.views, columns)
-            if len(link.views) >= _MOST_VIEWS:
-                link.views.clear()
-            number = link.views[key] = len(link.views)
-        request.views = number
+            return send()
+
+        def describe() -> dict[str, ViewRecord]:
+            return described_views(key.views, Columns.of_store(self._signature, frozenset()))
+
+        return link.views.send(request, (request.replay, key), describe, send)
 
     def sample(
         self, table: str, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
@@ -121,8 +119,8 @@ class RemoteSampling:
         """Returns items by their keys; None if none of them has an item any more. See `Replay.get`."""
         key = None if views is None else ViewsKey(views)
         link = self.calls.link()
-        self._describe(request, key, link)
-        reply = self.calls.begin(link, request, keys.astype("<u8", copy=False).tobytes())
+        payload = keys.astype("<u8", copy=False).tobytes()
+        reply = self._send(request, key, link, lambda: self.calls.begin(link, request, payload))
         answer, _ = link.wait(reply, None)
         return None if isinstance(answer, Done) else batch_of(reply, link.blocks, self._signature, views)
 
