@@ -83,7 +83,7 @@ class Clone(nn.Module):
         return self.scores(observation).argmax(dim=1)
 
 
-def train(clone: Clone, replay: hr.Replay, updates: int) -> list[float]:
+def train(clone: Clone, replay: hr.Replay, updates: int, seed: int) -> list[float]:
     """Cross-entropy of the recorded actions; every loss."""
     optimizer = torch.optim.Adam(clone.parameters(), lr=3e-3)
     views = {"observation": hr.View("observation"), "action": hr.View("action")}
@@ -95,6 +95,9 @@ def train(clone: Clone, replay: hr.Replay, updates: int) -> list[float]:
             loss.backward()
             optimizer.step()
             losses.append(float(loss.detach()))
+            if len(losses) % 100 == 0:
+                share = success(clone, seed + 1000)
+                print(f"{len(losses):6,} updates: the pole stays up in {share:4.0%} of the episodes")
     return losses
 
 
@@ -115,7 +118,7 @@ def main(episodes: int = 20, updates: int = 1000, seed: int = 0) -> tuple[float,
         path = record(episodes, Path(folder), seed)
         print("recorded", path.relative_to(folder))
         with load(Path(folder), seed) as replay:
-            losses = train(clone, replay, updates)
+            losses = train(clone, replay, updates, seed)
     after, shown = success(clone, seed + 1000), success(Controller(0.2, seed), seed + 1000)
     print(f"loss {losses[0]:.2f} to {np.mean(losses[-20:]):.2f} in {updates} updates")
     print(f"the pole stays up in {before:.0%} of the episodes before, in {after:.0%} after")

@@ -49,9 +49,8 @@ def act(address: str, seed: int) -> None:
             while True:
                 weights = newest.sample("newest", 1)["weights"][0]
                 steps = play(env, weights, random, writer)
-                writer.create_item(
-                    "queue", length=steps
-                )  # Waits while many items wait for a place in the queue.
+                # Waits while many items wait for a place in the queue.
+                writer.create_item("queue", length=steps)
                 writer.end_episode()
 
 
@@ -83,7 +82,7 @@ def gradient(weights: Weights, batch: ReplaySample) -> Weights:
     return direction / (mask.sum() * (advantage.std() + 1e-8))
 
 
-def main(updates: int = 100, actors: int = 3) -> list[float]:
+def main(updates: int = 100, actors: int = 3, seed: int = 0) -> list[float]:
     """Learns; returns the mean length of the episodes of each batch."""
     weights, lengths = np.zeros(4), []
     newest = hr.Table("newest", sampler=hr.selectors.Lifo(), remover=hr.selectors.Fifo(), max_size=1)
@@ -97,8 +96,9 @@ def main(updates: int = 100, actors: int = 3) -> list[float]:
         publisher.append({"weights": weights})
         processes = []
         with hr.Server({"episodes": episodes, "weights": published}) as server:
-            for seed in range(actors):
-                processes.append(context.Process(target=act, args=(server.address, seed), daemon=True))
+            for number in range(actors):
+                arguments = server.address, seed * actors + number
+                processes.append(context.Process(target=act, args=arguments, daemon=True))
                 processes[-1].start()
             for update in range(1, updates + 1):
                 batch = episodes.sample("queue", BATCH, timeout=60)
@@ -116,4 +116,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=100)
     parser.add_argument("--actors", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))

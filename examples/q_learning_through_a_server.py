@@ -75,7 +75,7 @@ def learn(address: str, updates: int) -> Values:
     with hr.Client(address) as client:
         experience, values = client.replay("experience"), client.replay("values")
         with values.writer(items=[hr.ItemRule("newest", 1)]) as newest:
-            for update in range(updates):
+            for update in range(1, updates + 1):
                 batch = experience.sample("transitions", BATCH, views=views, timeout=60)
                 place = batch["observation"], batch["action"]
                 target = batch["reward"] + batch["discount"] * q[batch["next_observation"]].max(axis=1)
@@ -84,6 +84,8 @@ def learn(address: str, updates: int) -> Values:
                 experience.update_priorities("transitions", batch.info.keys, np.abs(error) + 0.01)
                 if update % 20 == 0:
                     newest.append({"q": q, "updates": update})
+                if update % 200 == 0:
+                    print(f"{update:6,} updates: {success(q):4.0%} of the episodes reach the goal")
     return q
 
 
@@ -119,13 +121,14 @@ def server() -> Iterator[str]:
             process.terminate()
 
 
-def main(updates: int = 2000, actors: int = 4) -> float:
+def main(updates: int = 2000, actors: int = 4, seed: int = 0) -> float:
     """Learns; returns the share of episodes that reach the goal afterwards."""
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         with server() as address:
-            for seed in range(actors):
-                process = context.Process(target=act, args=(address, seed), daemon=True)
+            for number in range(actors):
+                arguments = address, seed * actors + number
+                process = context.Process(target=act, args=arguments, daemon=True)
                 process.start()
                 stack.callback(process.join)
             q = learn(address, updates)
@@ -141,4 +144,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--actors", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))

@@ -113,7 +113,7 @@ def episode_length(agent: Any, episodes: int = 5) -> float:
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Train, say how long episodes last, and save the memory."""
+    """Train, say how long episodes last before and after, and save the memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=20_000, help="steps of each of the environments")
     parser.add_argument("--seed", type=int, default=0)
@@ -126,12 +126,12 @@ def main(arguments: list[str] | None = None) -> float:
     # PPO of skrl 2.1 draws its epochs with `sample`: without replacement each row comes once.
     memory = hr.memories.RandomMemory(ROLLOUT, env.num_envs, env.device, replacement=False)
     agent = make_agent(env, memory)
-    before = episode_length(agent)
+    print(f"{0:7,} steps: episodes of {episode_length(agent):5.1f} steps")
     trainer = {"timesteps": options.steps, "headless": True, "disable_progressbar": True}
     SequentialTrainer(env=env, agents=agent, cfg=trainer).train()
     env.close()
     after = episode_length(agent)
-    print(f"episodes of {before:.0f} steps before, of {after:.0f} after {options.steps} steps")
+    print(f"{options.steps:7,} steps: episodes of {after:5.1f} steps")
 
     with tempfile.TemporaryDirectory() as directory:
         path = memory.save(directory)

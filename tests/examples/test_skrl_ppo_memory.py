@@ -18,5 +18,5 @@ def test_the_memory_is_filled_and_read_back():
         [sys.executable, PROGRAM, "--steps", "192"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "after 192 steps" in done.stdout
+    assert "192 steps: episodes of" in done.stdout
     assert "256 of 256 samples" in done.stdout
