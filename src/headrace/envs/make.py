@@ -42,7 +42,8 @@ def make_stepper(
         create_env_kwargs: keyword arguments of the callable, or of `gymnasium.make`.
         num_envs: the number of single environments. With a vector environment 1 or its own number.
         info_columns: entries of `info` to keep as columns.
-        device: name of a torch device, for a callable that has a parameter `device` and was not given one.
+        device: name of a torch device, for a callable that has a parameter `device` and was not given one. Environments
+            that return tensors are then given tensors as actions, also on the CPU.
 
     Raises:
         ValueError: `create_env_kwargs` with a ready environment; `num_envs` is not positive or does not fit the
@@ -57,7 +58,7 @@ def make_stepper(
     check_num_envs(num_envs)
     if is_environment(create_env_fn):
         _check_ready(create_env_fn, create_env_kwargs, num_envs)
-        return _stepper([create_env_fn], num_envs, info_columns)
+        return _stepper([create_env_fn], num_envs, info_columns, device)
     factory: Callable[..., Any] = environment_factory(create_env_fn, create_env_kwargs)
     if device is not None and _takes_device(factory):
         factory = partial(factory, device=device)
@@ -67,7 +68,7 @@ def make_stepper(
         if not is_vector_environment(built[0]):
             while len(built) < num_envs:
                 built.append(_build(factory))
-        return _stepper(built, num_envs, info_columns)
+        return _stepper(built, num_envs, info_columns, device)
     except BaseException:
         for env in {id(env): env for env in built}.values():
             env.close()
@@ -139,10 +140,10 @@ def check_num_envs(num_envs: int) -> None:
 
 
 def _stepper(
-    envs: Sequence[Any], num_envs: int, info_columns: Mapping[str, ArraySpec] | None
+    envs: Sequence[Any], num_envs: int, info_columns: Mapping[str, ArraySpec] | None, device: str | None
 ) -> VectorStepper | AsyncStepper:
     if is_vector_environment(envs[0]):
-        return _vector_stepper(envs[0], num_envs, info_columns)
+        return _vector_stepper(envs[0], num_envs, info_columns, device)
     envs = [env.env if isinstance(env, AdaptedEnv) else env for env in envs]
     if is_parallel_environment(envs[0]):
         from headrace.envs.adapters.pettingzoo_parallel import ParallelStepper
@@ -150,11 +151,11 @@ def _stepper(
         return ParallelStepper(envs, info_columns)
     from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
 
-    return SingleEnvStepper([_single(env) for env in envs], info_columns)
+    return SingleEnvStepper([_single(env) for env in envs], info_columns, device)
 
 
 def _vector_stepper(
-    env: Any, num_envs: int, info_columns: Mapping[str, ArraySpec] | None
+    env: Any, num_envs: int, info_columns: Mapping[str, ArraySpec] | None, device: str | None
 ) -> VectorStepper | AsyncStepper:
     autoreset = None
     if isinstance(env, AdaptedEnv):
@@ -172,7 +173,7 @@ def _vector_stepper(
     _check_own_number(env, num_envs)
     from headrace.envs.adapters.gymnasium_vector import VectorEnvStepper
 
-    return VectorEnvStepper(env, autoreset, info_columns)
+    return VectorEnvStepper(env, autoreset, info_columns, device)
 
 
 def _check_own_number(env: Any, num_envs: int) -> None:

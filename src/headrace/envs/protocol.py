@@ -23,13 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import Autoreset
 from headrace.spec import Signature
+
+if TYPE_CHECKING:
+    import torch
 
 Columns = Mapping[str, NDArray[Any]]
 Indices = NDArray[np.intp]
@@ -119,6 +122,15 @@ class Environments(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores all environments, which were reset before, if `can_continue`."""
+        ...
+
+    def on_device(self, device: torch.device) -> Mapping[str, torch.Tensor] | None:
+        """Returns the newest observations as the environments gave them, for a policy on the same device.
+
+        Returns:
+            Columns `[n, ...]` of the observation, valid until the next call of `step` or `reset`; None if the
+            environments gave no tensors on this device.
+        """
         ...
 
     def close(self) -> None:

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import TimeLimit
+
+if TYPE_CHECKING:
+    import torch
 
 
 class EnvironmentStates:
@@ -25,6 +28,10 @@ class EnvironmentStates:
     """
 
     environments: tuple[Any, ...]
+
+    def on_device(self, device: torch.device) -> Mapping[str, torch.Tensor] | None:  # noqa: ARG002 - for subclasses
+        """Returns None: observations are kept as NumPy arrays alone; see `VectorStepper`."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the states of the environments; see `VectorStepper`."""

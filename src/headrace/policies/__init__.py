@@ -20,6 +20,7 @@ from headrace.policies.forms import check_policy as check_policy
 from headrace.policies.forms import form_of as form_of
 from headrace.policies.forms import placed_policy as placed_policy
 from headrace.policies.forms import reads_views as reads_views
+from headrace.policies.forms import tensor_device as tensor_device
 from headrace.policies.result import PolicyResult as PolicyResult
 from headrace.policies.result import actions_alone as actions_alone
 from headrace.policies.result import actions_or_pair as actions_or_pair

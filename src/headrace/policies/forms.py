@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.policies.fetching import fetched
 from headrace.policies.result import PolicyResult, Read, actions_or_triple
 from headrace.spec import Signature
 from headrace.weights import is_torch_module
+
+if TYPE_CHECKING:
+    import torch
 
 Form: TypeAlias = Callable[[Mapping[str, Any]], PolicyResult]
 """A policy of any form. It takes the inputs by name, trees of arrays `[B, ...]`: "observation", for a recurrent policy
@@ -29,6 +32,29 @@ def placed_policy(policy: Any, device: str | None) -> Any:
     from headrace.policies.placement import placed
 
     return placed(policy, device)
+
+
+def tensor_device(policy: Any, device: str | None) -> torch.device | None:
+    """Returns the device of the tensors that `form_of` gives a policy; None if it gives NumPy arrays.
+
+    Args:
+        policy, device: see `form_of`.
+
+    Raises:
+        ValueError: there is no such device.
+
+    >>> tensor_device(lambda observation: observation, None) is None
+    True
+    """
+    if is_torch_module(policy) and not reads_views(policy):
+        from headrace.policies.placement import device_of
+
+        return device_of(policy)
+    if device is None or device == "cpu":
+        return None
+    from headrace.policies.placement import present_device
+
+    return present_device(device)
 
 
 def check_policy(policy: Any) -> None:

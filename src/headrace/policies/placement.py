@@ -27,10 +27,19 @@ def placed(module: torch.nn.Module, device: str) -> torch.nn.Module:
     >>> placed(module, "cpu") is module
     True
     """
-    wanted = torch.empty(0, device=torch_device("policy_device", device)).device
+    wanted = present_device(device)
     if all(tensor.device == wanted for tensor in _tensors(module)):
         return module
     return copy.deepcopy(module).to(wanted)
+
+
+def present_device(device: str) -> torch.device:
+    """Returns a device of this machine with its index, as tensors name it: "cuda" is the present one.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    return torch.empty(0, device=torch_device("policy_device", device)).device
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

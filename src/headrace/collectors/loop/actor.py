@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -23,9 +24,13 @@ from headrace.policies import (
     initial_state_of,
     reads_views,
     state_out_columns,
+    tensor_device,
 )
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
+
+if TYPE_CHECKING:
+    import torch
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -43,6 +48,7 @@ class Actor:
         views: of the collector and the policy; those that are fed to a policy are presented.
         exploration_type: holds while the policy is called.
         device: see `form_of`.
+        newest: `VectorStepper.on_device` of the environments, for a policy on their device.
 
     Attributes:
         remembers: whether the policy has states or views, so that `follow` is needed.
@@ -64,6 +70,7 @@ class Actor:
         *,
         exploration_type: ExplorationType,
         device: str | None,
+        newest: Callable[[torch.device], Mapping[str, torch.Tensor] | None] | None = None,
     ) -> None:
         initial = initial_state_of(policy)
         self._states = PolicyStates(initial, num_envs)
@@ -74,6 +81,8 @@ class Actor:
         )
         form = exploring(form_of(policy, acted, actions_or_pair, device), exploration_type)
         self._policy = CheckedPolicy(form, acted, initial, reserved=reserved)
+        on = None if newest is None else tensor_device(policy, device)
+        self._newest = None if newest is None or on is None else partial(newest, on)
         self._is_recurrent = bool(initial)
         self._observed = None if "observation" in observed.columns else observed
         self._num_envs = num_envs
@@ -102,8 +111,9 @@ class Actor:
         Raises:
             SpecError: a result that does not fit, with the path.
         """
+        shown = row if self._newest is None else {**row, **(self._newest() or {})}
         observation = (
-            row["observation"] if self._observed is None else self._observed.unflatten(row)["observation"]
+            shown["observation"] if self._observed is None else self._observed.unflatten(shown)["observation"]
         )
         inputs = {"observation": observation}
         if self._is_recurrent:

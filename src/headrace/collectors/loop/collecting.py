@@ -130,6 +130,7 @@ class CollectingLoop:
             self.views,
             exploration_type=task.exploration_type or ExplorationType.RANDOM,
             device=task.policy_device,
+            newest=stepper.on_device,
         )
 
     def abandon(self) -> None:

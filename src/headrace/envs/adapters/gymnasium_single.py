@@ -7,6 +7,7 @@ step (stacking, copying, merging infos), so a collector over this is faster than
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from headrace.envs.adapters.old_gym import reset_values, step_values
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
+from headrace.envs.tensors import TensorBoundary, boundary_of
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, check_array
 
@@ -29,6 +31,7 @@ class SingleEnvStepper(EnvironmentStates):
     Args:
             envs: the environments, all with the same spaces.
             info_columns: entries of `info` to keep as columns.
+            device: see `VectorEnvStepper`.
 
     Attributes:
         failed: the environment whose `step` raised last.
@@ -60,6 +63,7 @@ class SingleEnvStepper(EnvironmentStates):
         self,
         envs: Sequence[gymnasium.Env[Any, Any]],
         info_columns: Mapping[str, ArraySpec] | None = None,
+        device: str | None = None,
     ) -> None:
         _check_envs(envs)
         self.environments = tuple(envs)
@@ -71,7 +75,10 @@ class SingleEnvStepper(EnvironmentStates):
         self.observation_signature = self._columns.observed
         self.action_signature = self._columns.acted
         # Bound methods: looking `step` up through the wrapper again costs more than the call of the loop itself.
-        self._steps = tuple(env.step for env in envs)
+        self._steps = [env.step for env in envs]
+        # Of environments that return torch tensors, by index.
+        self._boundaries: dict[int, TensorBoundary] = {}
+        self._device = device
         self.result = self._result = StepResult.empty(self.num_envs)
         self.failed = 0
         self.on_info: Callable[[int, Mapping[str, Any]], None] | None = None
@@ -100,6 +107,8 @@ class SingleEnvStepper(EnvironmentStates):
             if i in self._never_reset:
                 self._check_reset(i, returned)
             observation, info = returned
+            if i in self._boundaries:
+                observation, info = self._boundaries[i].arrays((observation, self._read_info(info)))
             self._write_leaves(i, observation, out, rows[i])
             if self._columns.info:
                 self._write_info(i, info, out, rows[i], AT_RESET)
@@ -213,10 +222,26 @@ class SingleEnvStepper(EnvironmentStates):
     def _check_reset(self, i: int, returned: Any) -> None:
         try:
             observation, info = reset_values(returned)
+            boundary = boundary_of(observation, self._device)
+            if boundary is not None:
+                self._boundaries[i] = boundary
+                self._steps[i] = partial(self._step_tensors, self._steps[i], boundary)
+                observation = boundary.arrays(observation)
             self._check_observed(observation, info)
         except SpecError as error:
             raise SpecError(f"environment {i}: {error}") from error
         self._never_reset.discard(i)
+
+    def _step_tensors(self, step: Callable[[Any], Any], boundary: TensorBoundary, action: Any) -> Any:
+        """Steps an environment of tensors; returns arrays."""
+        observation, reward, terminated, truncated, info = step_values(step(boundary.actions(action)))
+        return boundary.arrays((observation, reward, terminated, truncated, self._read_info(info)))
+
+    def _read_info(self, info: Any) -> Any:
+        """Returns the entries of an info that are read; anything but a dict as it is, to be refused."""
+        if self.on_info is not None or not isinstance(info, Mapping):
+            return info
+        return {name: info[name] for name in self._columns.info if name in info}
 
     def _check_observed(self, observation: Any, info: Any) -> None:
         self._columns.check_observation(observation)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
@@ -18,8 +18,12 @@ from headrace.envs.autoreset import mode_of
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
+from headrace.envs.tensors import NewestTensors, TensorBoundary, boundary_of
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec
+
+if TYPE_CHECKING:
+    import torch
 
 
 class VectorEnvStepper(EnvironmentStates):
@@ -30,6 +34,8 @@ class VectorEnvStepper(EnvironmentStates):
         autoreset: its mode of reset at the end of an episode; None takes the mode that it declares in
             `metadata["autoreset_mode"]`.
         info_columns: entries of `info` to keep as columns.
+        device: name of the torch device that was asked for. An environment that returns tensors is then given tensors
+            as actions. None: it is given tensors if its own are not on the CPU.
 
     Raises:
         ValueError: a mode that is not declared, or that contradicts the declared one.
@@ -54,6 +60,7 @@ class VectorEnvStepper(EnvironmentStates):
         env: VectorEnv[Any, Any, Any],
         autoreset: Autoreset | None = None,
         info_columns: Mapping[str, ArraySpec] | None = None,
+        device: str | None = None,
     ) -> None:
         self.autoreset = mode_of(env, autoreset)
         # gymnasium asks for the mask only of environments that do not reset themselves; its own take it always.
@@ -80,6 +87,11 @@ class VectorEnvStepper(EnvironmentStates):
         self._final = new_columns(self._columns.observed, self.num_envs * self._is_same_step)
         # Environments whose episode ended and that were not reset since (SAME_STEP: none), ascending.
         self._ended: Indices = NO_ENVS
+        self._device = device
+        # Of an environment that returns torch tensors; None: it does not, or was never reset.
+        self._boundary: TensorBoundary | None = None
+        self._newest: NewestTensors | None = None
+        self._was_reset = False
         self._calls = 0
         self._closed = False
 
@@ -91,6 +103,8 @@ class VectorEnvStepper(EnvironmentStates):
         """
         if envs is None or envs.size:
             observation, info = self._reset_env(envs, seeds)
+            if self._boundary is not None:
+                observation, _, info = self._fetched(self._boundary, observation, None, info, envs)
             self._write(observation, info, out, envs, AT_RESET)
 
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
@@ -109,6 +123,10 @@ class VectorEnvStepper(EnvironmentStates):
             if self._calls == 0:
                 step_values(returned)
             observation, reward, terminated, truncated, info = returned
+            if self._boundary is not None:
+                observation, (reward, terminated, truncated), info = self._fetched(
+                    self._boundary, observation, (reward, terminated, truncated), info, active
+                )
         except Exception as error:
             error.add_note(
                 f"raised by the vector environment at its step {self._calls}, actions {shown(actions)}"
@@ -142,6 +160,12 @@ class VectorEnvStepper(EnvironmentStates):
         """Restores the environment; see `VectorStepper`."""
         super().load_state_dict(state)
         self._ended = np.array(state["ended"], np.intp)
+        if self._newest is not None:
+            self._newest.forget()
+
+    def on_device(self, device: torch.device) -> Mapping[str, torch.Tensor] | None:
+        """Returns the newest observations as tensors of this device; see `VectorStepper`."""
+        return None if self._newest is None else self._newest.on(device)
 
     def close(self) -> None:
         """Closes the environment. More calls do nothing."""
@@ -151,7 +175,8 @@ class VectorEnvStepper(EnvironmentStates):
 
     def _call_step(self, actions: Columns) -> Any:
         """Returns what the environment's own step returns."""
-        return self._env.step(self._columns.action_tree(actions))
+        tree = self._columns.action_tree(actions)
+        return self._env.step(tree if self._boundary is None else self._boundary.actions(tree))
 
     def _before_step(self, active: Indices | None) -> Indices:
         """Handles the environments that ended before this step. Returns those for which this step is the reset."""
@@ -185,8 +210,27 @@ class VectorEnvStepper(EnvironmentStates):
         except Exception as error:
             error.add_note("raised by reset of the vector environment")
             raise
+        if not self._was_reset:
+            self._was_reset = True
+            self._boundary = boundary_of(observation, self._device)
+            self._newest = None if self._boundary is None else NewestTensors(self._columns, self.num_envs)
         self._ended = NO_ENVS if envs is None else np.setdiff1d(self._ended, envs)
         return observation, info
+
+    def _fetched(
+        self,
+        boundary: TensorBoundary,
+        observation: Any,
+        outcome: Any,
+        info: Mapping[str, Any],
+        envs: Indices | None,
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Returns these values with arrays for the tensors. Only the observations of `envs` (None: all) are new."""
+        if self._newest is not None:
+            self._newest.see(observation, envs)
+        read = {name: info[name] for name in self._info.names & info.keys()}
+        observation, outcome, read = boundary.arrays((observation, outcome, read))
+        return observation, outcome, {**info, **read}
 
     def _call_reset(self, envs: Indices | None, seeds: Sequence[int] | None) -> Any:
         """Returns what the environment's own reset of `envs` (None: all) returns, with a row for each environment."""

@@ -22,11 +22,16 @@ class VectorInfo:
     Args:
         columns: of one environment.
         num_envs: n.
+
+    Attributes:
+        names: of all entries that it reads.
     """
 
     def __init__(self, columns: EnvironmentColumns, num_envs: int) -> None:
         self._columns = columns
         self._num_envs = num_envs
+        read = ("final_obs", "final_info", *columns.info)
+        self.names = frozenset(read) | {f"_{name}" for name in read}
 
     def column(self, name: str, info: Mapping[str, Any], envs: Indices | None, step: int) -> NDArray[Any]:
         """Returns an entry as a column `[n, ...]`.
