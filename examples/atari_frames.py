@@ -30,12 +30,8 @@ def make_env() -> gym.Env[Any, Any]:
 
 
 def collect(steps: int, seed: int) -> hr.Replay:
-    """A replay with so many random steps: transitions, and windows of 20 rows, over the same frames."""
-    uniform, fifo = hr.selectors.Uniform(), hr.selectors.Fifo()
-    tables = [
-        hr.Table("transitions", sampler=uniform, remover=fifo, max_size=steps),
-        hr.Table("windows", sampler=uniform, remover=fifo, max_size=steps),
-    ]
+    """Returns a replay with `steps` random steps: transitions, and windows of 20 rows, over the same frames."""
+    tables = [hr.Table.uniform(steps, name="transitions"), hr.Table.uniform(steps, name="windows")]
     rules = [
         hr.ItemRule("transitions", length=1, lookahead=3),
         hr.ItemRule("windows", length=20, stride=10, end=hr.EndOfEpisode.LAST),
@@ -51,7 +47,7 @@ def collect(steps: int, seed: int) -> hr.Replay:
 
 
 def show_memory(replay: hr.Replay) -> float:
-    """What a step costs here, beside a buffer of stacked observations; the quotient."""
+    """Prints the memory of a step, here and in a buffer of stacked observations; returns the quotient."""
     told = replay.statistics()
     tables = sum(table.bytes for table in told.tables.values())
     steps = told.tables["transitions"].size
@@ -70,7 +66,7 @@ def show_batch(title: str, data: dict[str, Any]) -> None:
 
 
 def main(steps: int = 10_000, seed: int = 0) -> float:
-    """Collect, and show what is stored and what comes out; how many times less memory a step takes."""
+    """Collects, and shows stored rows and batches; returns how many times less memory a step takes."""
     with collect(steps, seed) as replay:
         factor = show_memory(replay)
 

@@ -42,12 +42,12 @@ class Controller:
 
 def make_replay(seed: int) -> hr.Replay:
     """A place for the steps of CartPole, with one table of them all."""
-    table = hr.Table("steps", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1_000_000)
+    table = hr.Table.uniform(1_000_000, name="steps")
     return hr.Replay(hr.collectors.signature(ENV), [table], seed=seed)
 
 
 def record(episodes: int, root: Path, seed: int) -> Path:
-    """Collect so many episodes or a few more, and write them as a Minari dataset."""
+    """Collects at least so many episodes, and writes them as a Minari dataset."""
     with make_replay(seed) as replay:
         controller = Controller(noise=0.2, seed=seed)
         options = {"frames_per_batch": 1000, "num_envs": NUM_ENVS, "seed": seed}
@@ -110,7 +110,7 @@ def success(policy: Any, seed: int, episodes: int = 20) -> float:
 
 
 def main(episodes: int = 20, updates: int = 1000, seed: int = 0) -> tuple[float, float, list[float]]:
-    """Record, load, train; the success of the clone before and after, and every loss."""
+    """Records, loads, trains; returns the success of the clone before and after, and every loss."""
     torch.manual_seed(seed)
     clone = Clone()
     before = success(clone, seed + 1000)

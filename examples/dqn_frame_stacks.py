@@ -140,9 +140,7 @@ def main(steps: int = 100_000, frames: int = 4, seed: int = 0) -> float:
     torch.manual_seed(seed)
     net = Network(frames)
     learner, policy = Dqn(net), EpsilonGreedy(net, frames, epsilon=1.0, seed=seed)
-    table = hr.Table(
-        "transitions", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=20_000
-    )
+    table = hr.Table.uniform(20_000, name="transitions")
     replay = hr.Replay(hr.collectors.signature(Catch), [table], seed=seed)
     options = {
         "frames_per_batch": STEPS,
@@ -160,8 +158,7 @@ def main(steps: int = 100_000, frames: int = 4, seed: int = 0) -> float:
             if done < RANDOM_STEPS:
                 continue
             for _ in range(STEPS // 8):  # An update for every 8 steps.
-                batch = replay.sample("transitions", BATCH, views=views)
-                learner.update({name: torch.from_numpy(column) for name, column in batch.data.items()})
+                learner.update(replay.sample("transitions", BATCH, views=views, to="torch").data)
             if learner.updates % 2000 == 0:
                 print(f"{done:6,} steps: {caught(net, frames, seed + 1):4.0%} of the balls are caught")
     return caught(net, frames, seed + 1)

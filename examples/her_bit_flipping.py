@@ -45,7 +45,7 @@ class BitFlipping:
         return {"achieved_goal": self.state.copy(), "desired_goal": self.goal}
 
     def step(self, actions: Any) -> Any:
-        """Flip a bit in each; the rewards."""
+        """Flips a bit in each; returns the rewards."""
         lanes = np.arange(LANES)
         self.state[lanes, actions] = 1 - self.state[lanes, actions]
         return reward(self.state, self.goal, {})
@@ -133,7 +133,7 @@ def episode(env: BitFlipping, learner: Learner, writer: Any, epsilon: float) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Train, and return the success rate without exploration."""
+    """Trains, and returns the success rate without exploration."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
             "truncated": False,
         }
     )
-    table = hr.Table("steps", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100_000)
+    table = hr.Table.uniform(100_000, name="steps")
     presented = views(not options.no_hindsight)
     relabelled = rewarded = 0
     with hr.Replay(signature, [table], seed=options.seed) as replay:
@@ -167,9 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> float:
                     if "relabelled" in data:
                         relabelled += int(data["relabelled"].sum())
                         rewarded += int((data["relabelled"] & (data["reward"] == 0)).sum())
-                if number % 50 == 0:
+                if number % 10 == 9:
                     success = np.mean([episode(env, learner, None, 0.0) for _ in range(10)])
-                    print(f"{number * LANES:6d} episodes: {success:4.0%} of the goals are reached")
+                    print(f"{(number + 1) * LANES:6,} episodes: {success:4.0%} of the goals are reached")
     success = float(np.mean([episode(env, learner, None, 0.0) for _ in range(20)]))
     print(f"{relabelled} transitions with goals of hindsight, {rewarded} of them reached theirs")
     print(f"{success:.0%} of the goals are reached after {options.episodes} episodes")

@@ -78,7 +78,7 @@ def mean_return(collectors: list[hr.AsyncCollector]) -> float:
 
 
 def main(updates: int = 600, actors: int = 2, seed: int = 0) -> tuple[list[float], float]:
-    """Learn from so many batches of 16 rollouts; the loss of each, and the mean return of the last episodes."""
+    """Learns from so many batches of 16 rollouts; the loss of each, and the mean return of the last episodes."""
     torch.manual_seed(seed)
     network = ActorCritic()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)

@@ -28,9 +28,8 @@ import headrace as hr
 # Any environment whose observations are vectors and whose actions are discrete.
 ENV = "CartPole-v1"
 WORKERS, NUM_ENVS, STEPS = 2, 16, 20  # A batch is a rollout of one worker: NUM_ENVS environments, STEPS each.
-MAX_STALENESS = (
-    2  # No row is further behind the learner than this many updates; WORKERS - 1 keeps all workers busy.
-)
+# No row is further behind the learner than this many updates; WORKERS - 1 keeps all workers busy.
+MAX_STALENESS = 2
 GAMMA, LEARNING_RATE, ENTROPY = 0.99, 1e-3, 0.01
 
 

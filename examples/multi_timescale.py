@@ -114,7 +114,7 @@ def loss_of(network: ActorCritic, batch: dict[str, Any]) -> torch.Tensor:
 
 
 def main(batches: int = 400, actors: int = 4, seed: int = 0) -> tuple[list[float], list[float]]:
-    """Learn from so many batches of 8 samples of 32 steps; the loss of each, and the return of each episode."""
+    """Learns from so many batches of 8 samples of 32 steps; the loss of each, and the return of each episode."""
     torch.manual_seed(seed)
     network = ActorCritic()
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)

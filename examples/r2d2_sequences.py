@@ -158,7 +158,7 @@ def success_rate(net: Network, seed: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Train, and return the success rate without exploration."""
+    """Trains, and returns the success rate without exploration."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -176,9 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
             "state_in_h": np.zeros(HIDDEN, np.float32),
         }
     )
-    table = hr.Table(
-        "chunks", sampler=hr.selectors.Prioritized(0.9), remover=hr.selectors.Fifo(), max_size=5_000
-    )
+    table = hr.Table.prioritized(5_000, 0.9, name="chunks")
     # A chunk begins every second row: they overlap by half, as in the paper.
     rule = hr.ItemRule("chunks", 1, stride=CHUNK // 2, lookahead=CHUNK)
     views = hr.views.recurrent(CHUNK + 1, BURN_IN, state="state_in_h")
@@ -189,12 +187,11 @@ def main(arguments: Sequence[str] | None = None) -> float:
                 actor.step(learner.net, writer, epsilon=max(0.1, 1 - number / 500))
                 if len(replay.table("chunks")) < BATCH:
                     continue
-                batch = replay.sample("chunks", BATCH, views=views)
-                data = {name: torch.from_numpy(column) for name, column in batch.data.items()}
-                replay.update_priorities("chunks", batch.info.keys, learner.update(data).numpy())
-                if number % 200 == 0:
+                batch = replay.sample("chunks", BATCH, views=views, to="torch")
+                replay.update_priorities("chunks", batch.info.keys, learner.update(batch.data).numpy())
+                if number % 50 == 49:
                     share = success_rate(learner.net, options.seed + 1)
-                    print(f"{number:6d} steps: {share:4.0%} of the corridors end rightly")
+                    print(f"{number + 1:6,} steps: {share:4.0%} of the corridors end rightly")
     share = success_rate(learner.net, options.seed + 1)
     print(f"{share:.0%} of the corridors end rightly after {options.steps} steps in each of {LANES}")
     return share

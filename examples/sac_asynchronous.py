@@ -134,13 +134,8 @@ def new_replay(seed: int) -> hr.Replay:
     """Transitions, of which each new one beyond the random ones is worth BATCHES_PER_FRAME batches."""
     samples = BATCH * BATCHES_PER_FRAME
     apart = 4 * WORKERS * NUM_ENVS * STEPS * samples  # Learner and workers may be this far apart.
-    table = hr.Table(
-        "transitions",
-        sampler=hr.selectors.Uniform(),
-        remover=hr.selectors.Fifo(),
-        max_size=CAPACITY,
-        rate_limiter=hr.rate_limiters.SampleToInsertRatio(samples, RANDOM_FRAMES, error_buffer=apart),
-    )
+    limiter = hr.rate_limiters.SampleToInsertRatio(samples, RANDOM_FRAMES, error_buffer=apart)
+    table = hr.Table.uniform(CAPACITY, name="transitions", rate_limiter=limiter)
     return hr.Replay(hr.collectors.signature(ENV), [table], seed=seed)
 
 

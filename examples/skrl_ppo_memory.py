@@ -113,7 +113,7 @@ def episode_length(agent: Any, episodes: int = 5) -> float:
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Train, say how long episodes last before and after, and save the memory."""
+    """Trains, prints how long episodes last before and after, and saves the memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=20_000, help="steps of each of the environments")
     parser.add_argument("--seed", type=int, default=0)

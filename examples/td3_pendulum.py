@@ -73,7 +73,7 @@ class Td3:
         self.updates = 0
 
     def update(self, data: dict[str, torch.Tensor]) -> float:
-        """Learn from a batch of `hr.views.transition`; the critics' loss."""
+        """Learns from a batch of `hr.views.transition`; the critics' loss."""
         following = data["next_observation"]
         with torch.no_grad():
             # At the end of an episode too: the discount is 0 after termination, and gamma**n where it goes on.
@@ -99,7 +99,7 @@ def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
 
 
 def follow(target: nn.Module, source: nn.Module, share: float = 0.01) -> None:
-    """Move the target's weights a little."""
+    """Moves the target's weights a little."""
     with torch.no_grad():
         for old, new in zip(target.parameters(), source.parameters(), strict=True):
             old.lerp_(new, share)
@@ -115,21 +115,15 @@ def evaluate(actor: Actor, seed: int) -> float:
 
 
 def main(steps: int = 20_000, seed: int = 0) -> tuple[float, list[float]]:
-    """Train for so many frames; the return of the trained actor, and every loss."""
+    """Trains for so many frames; returns the return of the trained actor, and every loss."""
     torch.manual_seed(seed)
     actor = Actor(noise=0.2)
     learner = Td3(actor)
 
-    # Each frame beyond the random ones is worth one batch, give or take a few rollouts.
-    room = 4 * FRAMES_PER_ROLLOUT * BATCH
-    limiter = hr.rate_limiters.SampleToInsertRatio(BATCH, RANDOM_FRAMES, error_buffer=room)
-    table = hr.Table(
-        "transitions",
-        sampler=hr.selectors.Uniform(),
-        remover=hr.selectors.Fifo(),
-        max_size=100_000,
-        rate_limiter=limiter,
-    )
+    # Each frame beyond the random ones is worth one batch. Learner and worker may be a few rollouts apart.
+    apart = 4 * FRAMES_PER_ROLLOUT * BATCH
+    limiter = hr.rate_limiters.SampleToInsertRatio(BATCH, RANDOM_FRAMES, error_buffer=apart)
+    table = hr.Table.uniform(100_000, name="transitions", rate_limiter=limiter)
     replay = hr.Replay(hr.collectors.signature(ENV), [table], seed=seed)
     collector = hr.AsyncCollector(
         ENV,
