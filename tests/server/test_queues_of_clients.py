@@ -714,6 +714,28 @@ def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkey
     assert counts == [1, 1, 1, 32, 32, 32, 32, 31]
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "together", "in_flight"),
+    [(1 << 20, 1, 4), ((1 << 20) + 8, 1, 3), (1 << 19, 2, 8), (1 << 16, 16, 64), (1 << 23, 1, 2)],
+)
+def test_large_samples_stay_few_and_travel_in_short_messages(
+    address, monkeypatch, nbytes, together, in_flight
+):
+    """The server copies one message from the processor's cache while the client writes the next one."""
+    monkeypatch.setattr(sample_stream, "_SPIN_NANOSECONDS", 0)
+    counts = counted_messages(monkeypatch)
+    queue = hr.BatchQueue(np.zeros(nbytes, np.uint8), 1, num_buffers=2)
+    with hr.Server({"q": queue}, **address) as server:
+        client = hr.Client(server.address)
+        remote, sample = client.queue("q"), np.ones(nbytes, np.uint8)
+        for _ in range(2 + in_flight):
+            remote.send(sample, timeout=JOIN)
+        with pytest.raises(hr.DeadlineExceeded):
+            remote.send(sample, timeout=0)
+        client._session.abandon()
+    assert max(counts) <= together
+
+
 def test_a_flood_through_shared_memory_needs_no_answers(tmp_path, monkeypatch):
     """A sender whose ring is full looks at the server's count for a moment before it asks for a message."""
     monkeypatch.setattr(sample_stream, "_SPIN_NANOSECONDS", int(JOIN * 1e9))

@@ -41,7 +41,7 @@ class _Taken(NamedTuple):
 class RemoteQueue:
     """A queue on a server, with the calls of `BatchQueue`; made by `Client.queue`. Thread-safe.
 
-    Samples are sent without waiting for each: up to 64 of them may be on their way, fewer if they take more than 8 MiB.
+    Samples are sent without waiting for each: up to 64 of them may be on their way, fewer if they take more than 4 MiB.
     `wait` returns when all of them are in the queue.
 
     Args:

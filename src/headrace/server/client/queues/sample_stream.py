@@ -31,12 +31,14 @@ from headrace.server.messages.samples import SampleLayout
 from headrace.spec import Signature
 from headrace.waits import Wait
 
-# Limits of the bytes of samples in one message, which are copied while the next ones are written.
-_MESSAGE_NBYTES, _SHARED_NBYTES = 1 << 20, 1 << 22
+# Limit of the bytes of samples in one message, which are copied while the next ones are written.
+_MESSAGE_NBYTES = 1 << 20
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
 # In shared memory a confirmation comes within the time that the server takes for a message. Asking for it costs both
 # sides more than looking for it.
 _SPIN_NANOSECONDS = 100_000
+# And it copies this many bytes in a nanosecond, at least.
+_COPIED_NBYTES = 4
 # A waiting thread looks this often whether Ctrl-C has come.
 _TURN_SECONDS = 0.5
 
@@ -186,7 +188,8 @@ class SampleStream:
     def _find_place(self, timeout: float | None) -> None:
         """Waits for a place in the ring, with the lock held."""
         if self._is_shared and timeout != 0:
-            self._count.is_reached(self._written - self._places + 1, _SPIN_NANOSECONDS)
+            copying = self._together * self._sample_nbytes // _COPIED_NBYTES
+            self._count.is_reached(self._written - self._places + 1, _SPIN_NANOSECONDS + copying)
         self._settle()
         if self._written >= self._free_until:
             self._wait_for(lambda: self._written - self._stored < self._places, timeout, self._full_message)
@@ -341,7 +344,7 @@ class SampleStream:
                 self._stored = self._sent = max(self._stored, answer.stored)
                 self._count = self._ring.count()
                 self._count.set(self._stored)
-                most_nbytes = min(_SHARED_NBYTES if self._is_shared else _MESSAGE_NBYTES, answer.most_nbytes)
+                most_nbytes = min(_MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
                 sender = OpenedSender(link, reply.number, self._count, is_shared=self._is_shared)
                 link.listen(reply.number, sender.take)
