@@ -9,6 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.server.client.writers.pending_items import PendingItems
+from headrace.tables.description.rules import PatternWindow, WholeEpisodes
 from headrace.testing import FakeClock
 
 SIGNATURE = hr.Signature.like({"n": 0})
@@ -194,6 +195,52 @@ def test_at_the_bound_a_writer_waits_for_a_lost_server_by_its_own_timeout(monkey
         assert 0.1 <= time.monotonic() - began < 10
         assert caught.value.pending == 3
         client._session.abandon()
+
+
+@pytest.mark.parametrize(
+    ("rule", "pending"),
+    [
+        (hr.ItemRule("t", 2, end=hr.EndOfEpisode.CONTINUE), 4 + 3),
+        (hr.ItemRule("t", 3, end=hr.EndOfEpisode.TILE), 4 + 2),
+        (hr.ItemRule("t", 2, lookahead=1), 3 + 2),
+        (WholeEpisodes("t", 4), 1),
+        (PatternWindow("t", 1), 0),
+    ],
+)
+def test_the_error_of_a_lost_server_has_the_exact_number_of_items(monkeypatch, rule, pending):
+    """AK6: 3 steps of 2 lanes, an end with a final row in one of them, and one more step."""
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=fifo, remover=fifo, max_size=99)
+    with hr.Replay(hr.Signature.like({"n": 0}), [table]) as replay, hr.Server({"r": replay}) as server:
+        client = hr.Client(server.address, timeout=60.0)
+        writer = client.replay("r").row_writer(lanes=2, items=[rule])
+        lanes, final = np.zeros(1, np.int64), {"n": np.zeros(1, np.int64)}
+        step = {"n": np.zeros(2, np.int64)}
+        # The server has pages for steps and final rows from here on.
+        writer.append(step)
+        writer.end_lanes(lanes, final)
+        writer.drop_open_lanes()
+        writer.flush(5)
+        before = len(replay.table("t"))
+        connection = client._session.writers()
+        reconnecting = connection._connect
+
+        def refuse():
+            raise OSError("nobody listens")
+
+        monkeypatch.setattr(connection, "_connect", refuse)
+        connection.channel.shutdown()
+        for _ in range(3):
+            writer.append(step)
+        writer.end_lanes(lanes, final)
+        writer.append(step)
+        with pytest.raises(hr.Disconnected) as caught:
+            writer.flush(0.05)
+        assert caught.value.pending == pending
+        monkeypatch.setattr(connection, "_connect", reconnecting)
+        writer.flush(20)
+        assert len(replay.table("t")) == before + pending
+        client.close()
 
 
 def test_another_replay_behind_the_same_address_gets_no_steps_of_the_old_one(tmp_path):

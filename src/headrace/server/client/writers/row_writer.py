@@ -19,7 +19,7 @@ from headrace.replay.intake.single_rows import append_transition
 from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
 from headrace.server.client.writers.given_for_call import GivenForCall
-from headrace.server.client.writers.item_bounds import ItemBounds
+from headrace.server.client.writers.item_bounds import ItemBounds, is_stream
 from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.operation_log import Use
 from headrace.server.client.writers.operation_stream import OperationStream
@@ -106,7 +106,9 @@ class RemoteRowWriter:
         self._declared: frozenset[str] | None = None
         self._given = GivenForCall()
         self._is_recording = False
-        self._bounds = ItemBounds(self._rules, lanes)
+        self._bounds = ItemBounds(self._rules, self._lengths)
+        if any(map(is_stream, self._rules)):
+            self._lengths.count_streams()
         self._stream = OperationStream(
             replay.signature,
             OpenWriter(
@@ -182,8 +184,8 @@ class RemoteRowWriter:
         return self.steps
 
     def _append(self, step: Mapping[str, Any]) -> None:
+        use = Use(steps=1, items=self._bounds.of_step(self._given.selection))
         given = self._given.take()
-        use = Use(steps=1, items=self._bounds.of_step(self._lengths.open))
         self._begun = self._sent + 1
         try:
             if given is None:
@@ -219,12 +221,14 @@ class RemoteRowWriter:
         if finals:
             self.declare_final_columns(finals)
         payload = self._packed_step(step) + self._packed(finals)
+        selection = self._given.selection
+        items = self._bounds.of_step(selection, idle) + self._bounds.of_ends(selection, ended, 1, steps=1)
         self._begun = self._sent + 1
         try:
             self._stream.put(
                 AppendEnds,
                 payload,
-                self._use_of_ends(1, len(ended)),
+                self._use_of_ends(1, len(ended), items),
                 version=self.policy_version,
                 idle=packed(idle, np.dtype(np.bool_)),
                 ended=packed(ended),
@@ -246,9 +250,8 @@ class RemoteRowWriter:
         specs = self._signature.columns
         return packed_arrays(np.asarray(value, specs[name].dtype) for name, value in values.items())
 
-    def _use_of_ends(self, steps: int, ends: int) -> Use:
+    def _use_of_ends(self, steps: int, ends: int, items: int) -> Use:
         """Returns what final rows take: those of all lanes are a step, others stand beside the lanes."""
-        items = self._bounds.of_ends(ends) + (self._bounds.of_step(self._lengths.open) if steps else 0)
         is_step = ends == self.lanes
         return Use(steps=steps + is_step, finals=0 if is_step else ends, items=items)
 
@@ -279,25 +282,26 @@ class RemoteRowWriter:
         self._check_open()
         if values is not None:
             self.declare_final_columns(values)
+        final_rows = int(values is not None)
+        items = self._bounds.of_ends(self._given.selection, lanes, final_rows)
         self._stream.put(
             EndLanes,
             self._packed(values) if values else b"",
-            self._use_of_ends(0, len(lanes))
-            if values is not None
-            else Use(items=self._bounds.of_ends(len(lanes))),
+            self._use_of_ends(0, len(lanes), items) if final_rows else Use(items=items),
             lanes=packed(lanes),
             columns=None if values is None else list(values),
             given=self._given.take(),
         )
-        self._lengths.end(lanes, int(values is not None))
+        self._lengths.end(lanes, final_rows)
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
         """See `WriterLike.cut_open_lanes`."""
         self._check_open()
         is_open = np.flatnonzero(self._lengths.open)
-        use = Use(items=self._bounds.of_ends(len(is_open)))
+        use = Use(items=self._bounds.of_ends(self._given.selection, is_open, 0, end=end))
         self._stream.put(CutLanes, use=use, end=None if end is None else end.name, given=self._given.take())
         self._lengths.end(is_open, 0)
+        self._lengths.streams.restart(is_open)
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.drop_open_lanes`."""
@@ -311,6 +315,7 @@ class RemoteRowWriter:
         """See `WriterLike.end_streams`."""
         self._check_open()
         self._stream.put(EndStreams, lanes=None if lanes is None else packed(lanes))
+        self._lengths.streams.restart(np.arange(self.lanes) if lanes is None else lanes)
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
