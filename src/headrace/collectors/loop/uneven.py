@@ -9,27 +9,20 @@ kept for the vector steps to come.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.collectors.loop.actor import Actor
-from headrace.collectors.loop.lane_buffer import LaneBuffer
+from headrace.collectors.loop.lane_buffer import BEGINS, DROPPED, RESET_STEPS, LaneBuffer
 from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.times import LoopTimes
-from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, Results, StepResult, VectorStepper
+from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, StepResult, VectorStepper
 from headrace.leases.page_writer import PageWriter
 from headrace.spec import ArraySpec
 
-# The result that is to come from a busy environment: that of a step; that of a reset which takes a row, as 1, because
-# these are given by flags; that of a reset which takes none, because a stream begins; one that is dropped, because the
-# environment is to be reset.
-_RESET_STEPS, _BEGINS, _DROPPED = range(1, 4)
 # Memory of the rows that fast environments may be ahead.
 _MOST_BYTES = 1 << 28
-
-Flags: TypeAlias = NDArray[np.bool_]
 
 
 class UnevenStepper(RecordingStepper):
@@ -72,10 +65,8 @@ class UnevenStepper(RecordingStepper):
         observed, num_envs = stepper.observation_signature, stepper.num_envs
         depth = max(1, min(steps, _MOST_BYTES // (num_envs * max(1, observed.nbytes))))
         self._buffer = LaneBuffer(observed.columns, num_envs, depth)
-        self._states = np.full(num_envs, _BEGINS, np.int8)
-        # Environments whose episode has ended, and those of them that do not know it: the limit was reached.
-        self._is_over = np.zeros(num_envs, np.bool_)
-        self._is_cut = self._is_over.copy()
+        # Environments whose episode is over at the limit, which they do not know.
+        self._is_cut = np.zeros(num_envs, np.bool_)
 
     # ---- resets ----------------------------------------------------------------------------------------------------
 
@@ -89,17 +80,17 @@ class UnevenStepper(RecordingStepper):
         if self._actor is not None:
             self._actor.reset(envs)
         lanes = np.arange(self._num_envs) if envs is None else envs
-        self._buffer.drop(lanes)
+        buffer, busy = self._buffer, self._pool.is_busy[lanes]
+        buffer.drop(lanes)
         self._lengths[lanes] = 0
-        self._is_over[lanes] = self._is_cut[lanes] = False
-        busy = self._pool.is_busy[lanes]
-        self._states[lanes[busy & (self._states[lanes] != _BEGINS)]] = _DROPPED
-        self._send_reset(lanes[~busy], _BEGINS, seeds)
+        self._is_cut[lanes] = False
+        buffer.expect(lanes[busy & (buffer.states[lanes] != BEGINS)], DROPPED)
+        self._send_reset(lanes[~busy], BEGINS, seeds)
 
     def _send_reset(self, envs: Indices, state: int, seeds: Sequence[int] | None = None) -> None:
         if envs.size:
             begin = self._times.clock()
-            self._states[envs] = state
+            self._buffer.expect(envs, state)
             self._pool.send_reset(envs, seeds)
             self._times.note("env", begin, "env_reset")
 
@@ -116,9 +107,9 @@ class UnevenStepper(RecordingStepper):
 
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
         """Records one vector step; the environments step until each has its row of it."""
-        buffer, times = self._buffer, self._times
+        buffer, times, pool = self._buffer, self._times, self._pool
         while not buffer.is_ready:
-            self._act_for(self._choose(), at_random=at_random)
+            self._act_for(buffer.choose(pool.is_busy, pool.batch_size), at_random=at_random)
             self._receive()
         begin = times.clock()
         buffer.show_new(writer.row)
@@ -140,19 +131,6 @@ class UnevenStepper(RecordingStepper):
         )
         self._mark_last(result, NO_ENVS)
 
-    def _choose(self) -> Indices:
-        """Returns the environments that act now: those not too far ahead, and as many as must step."""
-        ready = (~self._pool.is_busy).nonzero()[0]
-        behind = self._buffer.is_behind(ready)
-        chosen = ready[behind]
-        missing = self._pool.batch_size - (self._num_envs - len(ready)) - len(chosen)
-        if missing <= 0:
-            return chosen
-        others = ready[~behind]
-        forced = others[np.argsort(self._buffer.heads[others], kind="stable")[:missing]]
-        self._buffer.make_room(forced)
-        return np.concatenate([chosen, forced])
-
     def _act_for(self, envs: Indices, *, at_random: bool) -> None:
         """Gives actions to environments that are ready."""
         if not envs.size:
@@ -164,10 +142,9 @@ class UnevenStepper(RecordingStepper):
         times.note("policy", begin)
         begin = times.clock()
         if self._limit and (cut := self._is_cut[envs]).any():
-            self._send_reset(envs[cut], _RESET_STEPS)
+            self._send_reset(envs[cut], RESET_STEPS)
             self._is_cut[envs] = False
-            envs, actions = envs[~cut], _part(actions, ~cut)
-        self._states[envs] = self._is_over[envs]
+            envs, actions = envs[~cut], {name: column[~cut] for name, column in actions.items()}
         self._pool.send(envs, actions)
         times.env += times.clock() - begin
 
@@ -184,46 +161,28 @@ class UnevenStepper(RecordingStepper):
         begin = self._times.clock()
         results = self._pool.receive()
         self._times.note("env", begin, "env_step")
-        envs = results.envs
-        states = self._states[envs]
-        stepped = states <= _RESET_STEPS
-        if stepped.all():
-            self._complete(results, states == _RESET_STEPS)
-            return
-        began = states == _BEGINS
-        self._buffer.begin(envs[began], _part(results.observations, began))
-        self._complete(_results_part(results, stepped), states[stepped] == _RESET_STEPS)
-        self._send_reset(envs[states == _DROPPED], _BEGINS)
+        envs, buffer = results.envs, self._buffer
+        dropped = buffer.complete(
+            envs, results.observations, results.reward, results.terminated, results.truncated
+        )
+        if self._limit or self._remembers:
+            states = buffer.states[envs]
+            self._follow_episodes(envs[states <= RESET_STEPS], envs[states == RESET_STEPS])
+        if dropped:
+            self._send_reset(envs[buffer.states[envs] == DROPPED], BEGINS)
 
-    def _complete(self, results: Results, is_reset: Flags) -> None:
-        envs, terminated, truncated = results.envs, results.terminated, results.truncated
-        self._buffer.complete(envs, results.observations, results.reward, terminated, truncated, is_reset)
-        ended = (terminated | truncated) & ~is_reset
+    def _follow_episodes(self, envs: Indices, resets: Indices) -> None:
+        """Resets the memory of the policy at resets, and cuts trajectories that have reached the limit.
+
+        Args:
+            envs: environments that took a row.
+            resets: those of them whose step was a reset.
+        """
+        if self._remembers and self._actor is not None and resets.size:
+            self._actor.reset(resets)
         if self._limit:
-            ended |= self._cut_at_limit(envs, ended, is_reset)
-        self._is_over[envs] = ended
-        if self._remembers and self._actor is not None and is_reset.any():
-            self._actor.reset(envs[is_reset])
-
-    def _cut_at_limit(self, envs: Indices, ended: Flags, is_reset: Flags) -> Flags:
-        """Marks trajectories that have reached the limit truncated; returns which they are."""
-        lengths = np.where(is_reset, 0, self._lengths[envs] + 1)
-        long = lengths >= self._limit
-        self._buffer.mark_truncated(envs[long])
-        self._is_cut[envs] = long & ~ended
-        self._lengths[envs] = lengths
-        return long
-
-
-def _part(columns: Columns, chosen: Flags) -> dict[str, Any]:
-    return {name: column[chosen] for name, column in columns.items()}
-
-
-def _results_part(results: Results, chosen: Flags) -> Results:
-    return Results(
-        results.envs[chosen],
-        _part(results.observations, chosen),
-        results.reward[chosen],
-        results.terminated[chosen],
-        results.truncated[chosen],
-    )
+            self._lengths[envs] += 1
+            self._lengths[resets] = 0
+            long = envs[self._lengths[envs] >= self._limit]
+            self._is_cut[long] = ~self._buffer.is_over[long]
+            self._buffer.mark_truncated(long)
