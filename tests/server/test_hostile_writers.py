@@ -91,6 +91,7 @@ messages = st.one_of(
     operation(
         writing.AppendEnds,
         version=small,
+        place=places,
         idle=flags,
         ended=lanes.filter(lambda each: each is not None),
         columns=names,

@@ -117,6 +117,7 @@ SCRIPTS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 12)),
         st.tuples(st.just("end"), st.booleans()),
+        st.tuples(st.just("append and end"), st.integers(1, 7)),
         st.tuples(st.just("version"), st.integers(0, 3)),
         st.tuples(st.just("priorities"), st.floats(0, 9)),
         st.tuples(st.just("flush"), st.none()),
@@ -153,27 +154,64 @@ def test_steps_in_place_are_stored_as_those_of_payloads_and_of_this_process(tmp_
 
 
 def write(writer, script, lanes):
-    number = rows = 0
+    number, is_open = 0, np.zeros(lanes, np.bool_)
     for what, value in script:
         if what == "append":
             for _ in range(value):
                 writer.append(step_of(number, lanes))
-                number, rows = number + 1, rows + 1
-        elif what == "end" and rows:
-            finals = {
-                name: np.reshape(each, (lanes, *SIGNATURE.columns[name].shape))
-                for name, each in step_of(number, lanes).items()
-            }
-            writer.end_lanes(np.arange(lanes), finals if value else None)
-            number, rows = number + 1, 0
+                number += 1
+            is_open[:] = True
+        elif what == "end" and is_open.any():
+            ended = np.flatnonzero(is_open)
+            writer.end_lanes(ended, columns_of(number, lanes, ended) if value else None)
+            number += 1
+            is_open[:] = False
+        elif what == "append and end":
+            ended = np.flatnonzero([value >> lane & 1 for lane in range(lanes)])
+            finals = columns_of(number + 1, lanes, ended)
+            writer.append_ends(
+                columns_of(number, lanes, np.arange(lanes)), np.zeros(lanes, np.bool_), ended, finals
+            )
+            number += 2
+            is_open[:] = True
+            is_open[ended] = False
         elif what == "version":
             writer.policy_version = value
         elif what == "priorities":
             writer.give_priorities({0: np.full(lanes, value)})
             writer.append(step_of(number, lanes))
-            number, rows = number + 1, rows + 1
+            number += 1
+            is_open[:] = True
         elif what == "flush":
             writer.flush(10)
+
+
+def columns_of(number, lanes, chosen):
+    """A step of some lanes, with an axis of lanes in any case."""
+    return {
+        name: np.reshape(column, (lanes, *SIGNATURE.columns[name].shape))[chosen]
+        for name, column in step_of(number, lanes).items()
+    }
+
+
+def test_no_large_step_travels_through_the_socket(served):
+    """LP4: alone, gathered, with priorities, and with ends."""
+    replay, server = served
+    lanes, steps = 64, 30
+    with hr.Client(server.address) as client:
+        writer = client.replay("r").row_writer(lanes=lanes, items=[hr.ItemRule("t", 1)])
+        before = server.statistics().bytes_in
+        for n in range(steps):
+            writer.append(step_of(n, lanes))
+            writer.give_priorities({0: np.ones(lanes)})
+            writer.append(step_of(n, lanes))
+            none = np.empty(0, np.int64)
+            step = columns_of(n, lanes, np.arange(lanes))
+            writer.append_ends(step, np.zeros(lanes, np.bool_), none, {"n": none})
+        writer.flush(10)
+        assert len(replay.table("t")) == 3 * steps * lanes
+        assert server.statistics().bytes_in - before < 3 * steps * lanes * SIGNATURE.nbytes // 20
+        writer.close()
 
 
 # ---- clients that end, and clients that write where they want --------------------------------------------------------

@@ -171,6 +171,7 @@ class AppendEnds(Operation, kw_only=True):
 
     Attributes:
         version: of the policy that acted.
+        place: of the columns in shared memory; then the payload has the final rows alone.
         idle: bool[lanes].
         ended: int64[m].
         columns: of the final rows, `[m, ...]` each.
@@ -178,6 +179,7 @@ class AppendEnds(Operation, kw_only=True):
     """
 
     version: int
+    place: StepsPlace | None = None
     idle: bytes
     ended: bytes
     columns: list[str]

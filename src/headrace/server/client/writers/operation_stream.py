@@ -27,7 +27,6 @@ from headrace.server.client.writers.writer_link import Connection, WriterLink
 from headrace.server.messages.writing import (
     AppendSteps,
     CloseWriter,
-    Given,
     Keys,
     OpenWriter,
     Operation,
@@ -271,18 +270,47 @@ class OperationStream(WriterLink):
         """
         with self._changed:
             self._send_buffer()
-            must = is_answered
-            if not must and not self._fits(use):
-                self._drain()
-                must = not self._fits(use)
+            must = is_answered or not self._has_room_for(use)
             self._sequence += 1
             self._send(
                 make(writer=self._opening.writer, sequence=self._sequence, must=must, **fields), payload, use
             )
 
-    def append_given(self, payload: Payload, version: int, given: Given, use: Use) -> None:
-        """Sends a step with given priorities and windows; see `put`."""
-        self.put(AppendSteps, payload, use, steps=1, version=version, given=given)
+    def put_step(
+        self,
+        make: Callable[..., Operation],
+        step: Mapping[str, Any],
+        use: Use,
+        payload: bytes = b"",
+        **fields: Any,
+    ) -> None:
+        """Sends an operation that has a step of every lane; see `put`.
+
+        Args:
+            make, use, fields: see `put`.
+            step: see `append`.
+            payload: other values, behind the step.
+        """
+        with self._changed:
+            self._send_buffer()
+            must = not self._has_room_for(use)
+            taken = self._buffer.take_only(step, payload)
+            self._sequence += 1
+            operation = make(
+                writer=self._opening.writer,
+                sequence=self._sequence,
+                must=must,
+                place=taken.place if isinstance(taken, SharedSteps) else None,
+                **fields,
+            )
+            self._send(operation, taken, use)
+
+    def _has_room_for(self, use: Use) -> bool:
+        """Whether an operation can be sent without waiting for an answer; waits for those in flight if it cannot."""
+        if self._fits(use):
+            return True
+        self._drain()
+        return self._fits(use)
 
     def _fits(self, use: Use) -> bool:
         """Whether an operation can be sent without waiting for an answer: the server has pages for it."""
@@ -313,7 +341,7 @@ class OperationStream(WriterLink):
         if not isinstance(payload, SharedSteps):
             link.send(operation, payload=payload)
         elif link.shared_nbytes:
-            link.send(operation)
+            link.send(operation, payload=payload.payload)
         else:
             link.send(msgspec.structs.replace(operation, place=None), payload=payload.packed())
 

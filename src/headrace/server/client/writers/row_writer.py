@@ -29,6 +29,7 @@ from headrace.server.messages.columns import packed_arrays
 from headrace.server.messages.rules import described_rule
 from headrace.server.messages.writing import (
     AppendEnds,
+    AppendSteps,
     CreateItem,
     CutLanes,
     DeclareFinals,
@@ -191,7 +192,9 @@ class RemoteRowWriter:
             if given is None:
                 self._stream.append(step, self.policy_version, use)
             else:
-                self._stream.append_given(self._packed_step(step), self.policy_version, given, use)
+                self._stream.put_step(
+                    AppendSteps, step, use, steps=1, version=self.policy_version, given=given
+                )
         except Exception:  # The server refused it.
             self._begun = self._sent
             raise
@@ -220,15 +223,15 @@ class RemoteRowWriter:
         self._check_open()
         if finals:
             self.declare_final_columns(finals)
-        payload = self._packed_step(step) + self._packed(finals)
         selection = self._given.selection
         items = self._bounds.of_step(selection, idle) + self._bounds.of_ends(selection, ended, 1, steps=1)
         self._begun = self._sent + 1
         try:
-            self._stream.put(
+            self._stream.put_step(
                 AppendEnds,
-                payload,
+                step,
                 self._use_of_ends(1, len(ended), items),
+                self._packed(finals),
                 version=self.policy_version,
                 idle=packed(idle, np.dtype(np.bool_)),
                 ended=packed(ended),
@@ -241,9 +244,6 @@ class RemoteRowWriter:
         self._lengths.append(idle)
         self._lengths.end(ended, 1)
         self._sent = self._begun
-
-    def _packed_step(self, step: Mapping[str, Any]) -> bytes:
-        return self._packed({name: step[name] for name in self._signature.columns})
 
     def _packed(self, values: Values) -> bytes:
         """Returns the payload of columns, with the signature's dtypes."""

@@ -67,3 +67,17 @@ class StepBuffer:
         if is_full:
             self._begin()
         return steps
+
+    def take_only(self, step: Mapping[str, Any], payload: bytes) -> Payload | SharedSteps:
+        """Returns one step, which was not collected, with other values behind it; the buffer is empty.
+
+        Args:
+            step: see `add`.
+            payload: the other values.
+        """
+        self.add(step)
+        steps = self.take()
+        if isinstance(steps, SharedSteps):
+            steps.payload = payload
+            return steps
+        return b"".join((steps, payload))

@@ -64,22 +64,24 @@ class SharedSteps:
 
     Attributes:
         place: see `StepsPlace`.
+        payload: other values of the operation, which travel with the message.
     """
 
-    __slots__ = ("_block", "_count", "place")
+    __slots__ = ("_block", "_count", "payload", "place")
 
     def __init__(self, block: StepBlock, first: int, count: int) -> None:
         self._block, self._count = block, count
+        self.payload = b""
         self.place = StepsPlace(block.offset, block.capacity, first)
 
     def __len__(self) -> int:
-        """Number of bytes."""
-        return self._block.memory.nbytes // self._block.capacity * self._count
+        """Number of bytes, those of the payload included."""
+        return self._block.memory.nbytes // self._block.capacity * self._count + len(self.payload)
 
     def packed(self) -> bytes:
-        """Returns them as a payload, for a server that does not map the memory."""
-        first = self.place.first
-        return packed_arrays(column[first : first + self._count] for column in self._block.columns.values())
+        """Returns the whole payload for a server that does not map the memory."""
+        steps = slice(self.place.first, self.place.first + self._count)
+        return packed_arrays(column[steps] for column in self._block.columns.values()) + self.payload
 
 
 class StepMemory:

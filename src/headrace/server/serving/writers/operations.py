@@ -28,6 +28,7 @@ from headrace.server.messages.writing import (
     MakeRoom,
     OpenWriter,
     Operation,
+    StepsPlace,
 )
 from headrace.server.serving.writers.client_memory import ClientMemory
 from headrace.server.serving.writers.row_writer import ServedRowWriter
@@ -92,17 +93,28 @@ class Operations:
             raise ValueError(
                 f"steps: expected at least 1, and 1 with given priorities, got {operation.steps}"
             )
-        place = operation.place
-        if place is None:
+        if operation.place is None:
             return self._steps(payload, operation.steps)
-        if self._memory is None or payload:
-            raise ValueError("place: expected steps in a payload, since the writer shares no memory")
-        if not 0 <= place.first <= place.capacity - operation.steps:
+        if payload:
             raise ValueError(
-                f"place: expected {operation.steps} steps within {place.capacity}, got {place.first} as the first"
+                f"payload: expected none behind steps in shared memory, got {len(payload)} bytes"
+            )
+        return self._shared_steps(operation.place, operation.steps)
+
+    def _shared_steps(self, place: StepsPlace, count: int) -> dict[str, NDArray[Any]]:
+        """Returns the columns `[count, lanes, ...]` of steps in the client's memory.
+
+        Raises:
+            ValueError: they do not lie within it.
+        """
+        if self._memory is None:
+            raise ValueError("place: expected steps in a payload, since the writer shares no memory")
+        if not 0 <= place.first <= place.capacity - count:
+            raise ValueError(
+                f"place: expected {count} steps within {place.capacity}, got {place.first} as the first"
             )
         shared = self._memory.payload(place.offset, place.capacity * self._lanes * self._row_nbytes)
-        steps = slice(place.first, place.first + operation.steps)
+        steps = slice(place.first, place.first + count)
         return {name: column[steps] for name, column in self._steps(shared, place.capacity).items()}
 
     def _steps(self, payload: Payload, count: int) -> dict[str, NDArray[Any]]:
@@ -155,16 +167,21 @@ class Operations:
             raise ValueError(f"idle: expected {self._lanes} lanes, of which none ends, got {len(idle)}")
         if (self._writer.open_lanes & idle).any():
             raise ValueError("idle: expected lanes without an episode under way")
-        forms: list[_Wanted] = [(name, (self._lanes,)) for name in self._specs]
         finals: list[_Wanted] = [(name, (len(ended),)) for name in self._check_names(operation.columns)]
-        arrays = self._arrays(payload, forms + finals)
+        if operation.place is None:
+            forms: list[_Wanted] = [(name, (self._lanes,)) for name in self._specs]
+            arrays = self._arrays(payload, forms + finals)
+            step = dict(zip(self._specs, arrays, strict=False))
+        else:
+            arrays = self._arrays(payload, finals)
+            step = {name: column[0] for name, column in self._shared_steps(operation.place, 1).items()}
         self.give(operation.given)
         self._writer.policy_version = operation.version
         self._writer.append_ends(
-            dict(zip(self._specs, arrays, strict=False)),
+            step,
             idle,
             ended,
-            dict(zip(operation.columns, arrays[len(forms) :], strict=True)),
+            dict(zip(operation.columns, arrays[len(arrays) - len(finals) :], strict=True)),
         )
 
     def _end_lanes(self, operation: EndLanes, payload: Payload) -> None:
