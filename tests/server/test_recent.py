@@ -39,26 +39,54 @@ def test_entries_are_those_of_a_model(calls, most):
     assert len(recent) == len([each for each in model if each[1] >= clock.monotonic() - SECONDS])
 
 
+class Sender:
+    """The connection of a session."""
+
+    def __init__(self, sessions, known=0):
+        self.sessions = sessions
+        self.stored = sessions.begin(b"one", self, known)
+
+    def close(self):
+        self.sessions.end(b"one", self, self.stored)
+
+
 def test_a_queue_knows_the_samples_of_a_session_for_a_day():
     clock = FakeClock()
     sessions = SenderSessions(clock)
-    sessions.set_stored(b"one", 7)
+    sender = Sender(sessions)
+    sender.stored = 7
+    clock.advance(25 * HOURS)  # The connection is open.
+    sender.close()
     clock.advance(23 * HOURS)
-    assert sessions.stored(b"one") == 7
-    sessions.set_stored(b"one", 8)
+    sender = Sender(sessions)
+    assert sender.stored == 7
+    sender.stored = 8
+    sender.close()
     clock.advance(23 * HOURS)
-    assert sessions.stored(b"one") == 8
+    assert Sender(sessions).stored == 8
     clock.advance(2 * HOURS)
-    assert sessions.stored(b"one") == 0
+    assert Sender(sessions).stored == 8  # The one before was open until now.
 
 
-def test_a_queue_takes_the_clock_that_it_was_given():
+def test_a_queue_forgets_a_session_after_a_day():
     clock = FakeClock()
-    queue = hr.BatchQueue(0, 2, clock=clock)
-    sessions = queue._core.sessions
-    sessions.set_stored(b"one", 7)
+    sessions = hr.BatchQueue(0, 2, clock=clock)._core.sessions
+    sender = Sender(sessions)
+    sender.stored = 7
+    sender.close()
     clock.advance(25 * HOURS)
-    assert sessions.stored(b"one") == 0
+    assert Sender(sessions).stored == 0
+    assert Sender(sessions, known=7).stored == 7
+
+
+def test_a_session_that_comes_back_before_its_connection_has_ended_goes_on_where_it_was():
+    sessions = SenderSessions(FakeClock())
+    first = Sender(sessions)
+    first.stored = 5
+    second = Sender(sessions)
+    second.stored = 6
+    first.close()  # Late: it is not the one of the session any more.
+    assert Sender(sessions).stored == 6
 
 
 def test_a_server_knows_the_items_of_a_writer_for_a_day():

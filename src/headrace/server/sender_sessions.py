@@ -18,15 +18,20 @@ class Sender(Protocol):
 class SenderSessions:
     """The number of the last sample stored of each session, for as long as `Recent` keeps it.
 
-    A session is a random name, and its samples are numbered from 1.
+    A session is a random name, and its samples are numbered from 1. While its connection is open, its sender has the
+    number.
 
     Args:
         clock: tells the time.
 
+    >>> class Connection:
+    ...     def close(self):
+    ...         sessions.end(b"name", self, 3)
     >>> sessions = SenderSessions()
-    >>> sessions.set_stored(b"name", 3)
-    >>> sessions.stored(b"name"), sessions.stored(b"other")
-    (3, 0)
+    >>> sessions.begin(b"name", Connection(), known=0)
+    0
+    >>> sessions.begin(b"name", Connection(), known=0)
+    3
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -48,17 +53,17 @@ class SenderSessions:
         if earlier is not None:
             earlier.close()
         self._senders[session] = sender
-        return max(self.stored(session), known)
+        return max(self._stored.get(session) or 0, known)
 
-    def end(self, session: bytes, sender: Sender) -> None:
-        """Notes that a sender is closed."""
+    def end(self, session: bytes, sender: Sender, stored: int) -> None:
+        """Notes that a sender is closed.
+
+        Args:
+            session: its name.
+            sender: of the connection.
+            stored: number of the last sample of the session that the queue has stored; 0: none.
+        """
+        if stored:
+            self._stored.put(session, stored)
         if self._senders.get(session) is sender:
             del self._senders[session]
-
-    def stored(self, session: bytes) -> int:
-        """Returns the number of the last sample of a session that the queue has stored; 0: none."""
-        return self._stored.get(session) or 0
-
-    def set_stored(self, session: bytes, number: int) -> None:
-        """Notes that the samples of a session up to this one are stored."""
-        self._stored.put(session, number)

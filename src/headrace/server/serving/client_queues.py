@@ -313,7 +313,6 @@ class _Sender:
 
     def _note_stored(self, number: int, last: int) -> None:
         """Notes that samples are stored, and tells the client."""
-        self._served.core.sessions.set_stored(self._session, last)
         self._stored = last
         if self._shared is None:
             self._send(SamplesStored(number=number, stored=last))
@@ -347,5 +346,5 @@ class _Sender:
         self._is_closed = True
         self._waiting.clear()
         self._served.leave(self)
-        self._served.core.sessions.end(self._session, self)
+        self._served.core.sessions.end(self._session, self, self._stored)
         self._served.core.count_senders(-1)
