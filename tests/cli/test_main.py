@@ -33,6 +33,9 @@ def test_help_names_every_command():
     shown = CliRunner().invoke(cli.main, ["--help"]).output
     assert "collect" in shown
     assert "train" in shown
+    assert "..." not in shown.partition("Commands:")[2], (
+        "a first sentence that is longer than its line is cut"
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,14 @@ def test_what_is_usual_is_not(name, values):
     assert suspicions({name: column(values)}) == []
 
 
+def test_findings_do_not_alarm():
+    """CartPole's rewards are all 1: a finding is a hint, and not marked as an error."""
+    found = str(ReplaySample({"reward": np.ones(2)}, info_of([1, 2])).describe())
+    assert found.endswith("worth a look:\n  reward: 1 in all 2 rows")
+    assert "!" not in found
+    assert "worth" not in str(ReplaySample({"reward": np.array([0.0, 1.0])}, info_of([1, 2])).describe())
+
+
 def test_padded_rows_are_left_out():
     data = {"observation": {"x": np.array([[1, 2, 3], [4, 0, 0]])}, "flag": np.array([True, False])}
     mask = np.array([[True, True, True], [True, False, False]])

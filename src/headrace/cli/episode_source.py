@@ -60,29 +60,46 @@ class Source:
 
 
 @contextmanager
-def open_source(name: str) -> Iterator[Source]:
+def open_source(name: str, **arguments: Any) -> Iterator[Source]:
     """Opens a dataset by its path or Minari id, or a replay by the folder of its store or of its checkpoints.
 
     A folder of `headrace collect` stands for the dataset in it.
 
+    Args:
+        name: of the source.
+        arguments: see `open_dataset`.
+
     Raises:
         click.BadParameter: no source has this name.
+        click.UsageError: an argument that the source has no use for.
         DatasetError, CheckpointError: the source cannot be read.
     """
     path = Path(name)
     if (path / DATASET).is_file():
         path = path / DATASET
     elif path.is_dir() and not holds_dataset(path):
+        if arguments:
+            raise click.UsageError(
+                f"{_options(arguments)}: expected a dataset, got the folder of a replay or of a training run, {name}"
+            )
         with _open_replay(path, name) as source:
             yield source
         return
     try:
-        dataset = open_dataset(path if path.exists() else name)
+        dataset = open_dataset(path if path.exists() else name, **arguments)
     except FileNotFoundError as error:
         # Without the name of the argument, which differs between commands.
         raise click.BadParameter(str(error)) from error
+    except DatasetError:
+        raise
+    except ValueError as error:
+        raise click.UsageError(f"{_options(arguments)}: {error}") from error
     with dataset:
         yield _of_dataset(name, dataset)
+
+
+def _options(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in arguments)
 
 
 def _of_dataset(name: str, dataset: EpisodeDataset) -> Source:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,3 +31,23 @@ authorities_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="For a server with TLS: a PEM file of the certificates that are trusted.",
 )
+
+
+def reading_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options for datasets whose files lack something that episodes need."""
+    function = click.option(
+        "--max-episode-steps",
+        type=click.IntRange(min=1),
+        help="For a D4RL file without timeouts: the environment's limit, after which an episode is truncated.",
+    )(function)
+    return click.option(
+        "--missing-final",
+        type=click.Choice(["error", "drop", "repeat"]),
+        help="For datasets that lack the last observation of each episode: refuse them, drop the last transitions, or "
+        "repeat the last observation where an episode terminates.  [default: repeat for LeRobot, error for others]",
+    )(function)
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """Returns the arguments that are not None: those that were given on the command line."""
+    return {name: value for name, value in arguments.items() if value is not None}

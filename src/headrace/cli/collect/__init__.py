@@ -48,7 +48,9 @@ from headrace.system import is_linux
 @click.option("--seed", type=click.IntRange(min=0), help="Environment k gets SEED + k.")
 @options.json_option
 def command(as_json: bool, **request: Any) -> None:
-    """Collect episodes from the Gymnasium environment ENV, and print their returns and lengths.
+    """Collect episodes from an environment.
+
+    ENV is the id of a Gymnasium environment. Returns and lengths of the episodes are printed.
 
     \b
       headrace collect CartPole-v1 --steps 10000

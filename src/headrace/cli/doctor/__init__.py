@@ -19,11 +19,12 @@ from headrace.cli import options
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resets.")
 @options.json_option
 def command(env_id: str | None, steps: int, seed: int, as_json: bool) -> None:
-    """Examine the environment ENV: spaces, resets, flags, seeds, infos, speed. Without ENV: this installation.
+    """Examine an environment or, without ENV, the installation.
 
-    ENV is the id of a registered Gymnasium environment, or MODULE:FACTORY. FACTORY() returns an environment of any kind
-    that collectors take. Each finding says what is wrong and how to correct it. The exit code is 1 if there is an
-    error; warnings leave it 0.
+    Of an environment it examines spaces, resets, flags, seeds, infos and speed. ENV is the id of a registered
+    Gymnasium environment, or MODULE:FACTORY. FACTORY() returns an environment of any kind that collectors take.
+    Each finding says what is wrong and how to correct it. The exit code is 1 if there is an error; warnings leave
+    it 0.
 
     \b
       headrace doctor

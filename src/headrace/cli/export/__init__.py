@@ -20,18 +20,22 @@ from headrace.cli import options
     help="File to write; for Minari the folder of all datasets [default: Minari's own].",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing dataset, once the new one is complete.")
+@options.reading_options
 @options.json_option
-def command(as_json: bool, **request: Any) -> None:
-    """Write the episodes of SOURCE in another format: all of them, or nothing.
+def command(as_json: bool, missing_final: str | None, max_episode_steps: int | None, **request: Any) -> None:
+    """Write episodes in another format.
 
-    SOURCE is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect, or the
-    folder of a replay on disk or of its checkpoints. Only complete episodes of a replay are written.
+    All episodes are written, or nothing. SOURCE is an npz, Parquet or D4RL file, the folder of a Minari or LeRobot
+    dataset, the id of a Minari dataset, a folder of headrace collect, or the folder of a replay on disk or of its
+    checkpoints. Only complete episodes of a replay are written.
 
     \b
       headrace export out/cartpole --to parquet --out cartpole.parquet
       headrace export checkpoints/run-7 --to minari --id cartpole/expert-v0
       headrace export cartpole/expert-v0 --to parquet --out expert.parquet
+      headrace export antmaze.hdf5 --missing-final repeat --to parquet --out antmaze.parquet
     """  # noqa: D301 - click reads this backspace
     from headrace.cli.export.run import Request, run
 
-    run(Request(**request), as_json=as_json)
+    reading = options.given(missing_final=missing_final, max_episode_steps=max_episode_steps)
+    run(Request(**request, reading=reading), as_json=as_json)

@@ -23,13 +23,14 @@ from headrace.errors import SpecError
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The options of the command; see its help."""
+    """The options of the command; see its help. `reading` are those for `open_source`."""
 
     source: str
     to: str
     dataset_id: str | None
     out: Path | None
     overwrite: bool
+    reading: dict[str, Any]
 
 
 def run(request: Request, *, as_json: bool) -> None:
@@ -41,7 +42,7 @@ def run(request: Request, *, as_json: bool) -> None:
     """
     _check(request)
     begin = time.perf_counter()
-    with open_source(request.source) as source:
+    with open_source(request.source, **request.reading) as source:
         with ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
             path, tally = _save(request, source, line)
         left_out = source.left_out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import SERVER_SCHEMES, authorities_option
+from headrace.cli.options import SERVER_SCHEMES, authorities_option, given, reading_options
 
 
 @click.command("inspect")
@@ -27,6 +27,7 @@ from headrace.cli.options import SERVER_SCHEMES, authorities_option
     is_flag=True,
     help="Compare all rows of a replay on disk with their checksums, and print only the result.",
 )
+@reading_options
 @authorities_option
 def command(
     source: str,
@@ -34,16 +35,19 @@ def command(
     png: Path | None,
     html: Path | None,
     verify: bool,
+    missing_final: str | None,
+    max_episode_steps: int | None,
     authorities: Path | None,
 ) -> None:
-    """Show the contents of a dataset: its episodes, their returns and lengths, and the arrays of a step.
+    """Show the contents of a dataset, a saved replay or a server.
 
-    Of each array it shows the range and a histogram. It names suspicious things, such as NaN or rewards of one sign.
+    It shows the episodes, their returns and lengths, and of each array of a step the range and a histogram. It names
+    things worth a look, such as NaN or rewards of one sign.
 
-    PATH is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect or
-    headrace train, or the folder of a replay on disk or of its checkpoints. ADDRESS is that of a server: then its
-    replays, tables and queues are shown, and random items of each table, which do not count as samples. A token is
-    read from the environment variable HEADRACE_TOKEN. Nothing is changed.
+    PATH is an npz, Parquet or D4RL file, the folder of a Minari or LeRobot dataset, the id of a Minari dataset, a
+    folder of headrace collect or headrace train, or the folder of a replay on disk or of its checkpoints. ADDRESS is
+    that of a server: then its replays, tables and queues are shown, and random items of each table, which do not
+    count as samples. A token is read from the environment variable HEADRACE_TOKEN. Nothing is changed.
 
     \b
       headrace inspect out/cartpole
@@ -53,9 +57,13 @@ def command(
       headrace inspect runs/store --verify
       headrace inspect tcp://127.0.0.1:9000
     """  # noqa: D301 - click reads this backspace
+    reading = given(missing_final=missing_final, max_episode_steps=max_episode_steps)
     if source.startswith(SERVER_SCHEMES):
-        if png is not None or html is not None or verify:
-            raise click.UsageError(f"--png, --html and --verify: expected a path, got the address {source}")
+        if png is not None or html is not None or verify or reading:
+            raise click.UsageError(
+                "--png, --html, --verify, --missing-final and --max-episode-steps: expected a path, got the address "
+                f"{source}"
+            )
         from headrace.cli.inspect.server import show_server
 
         show_server(source, authorities, as_json=as_json)
@@ -65,12 +73,14 @@ def command(
             f"--ca: expected the address of a server, such as tcp://127.0.0.1:9000, got {source}"
         )
     if verify:
-        if png is not None or html is not None:
-            raise click.UsageError("--verify prints only its result; give --png or --html without it")
+        if png is not None or html is not None or reading:
+            raise click.UsageError(
+                "--verify prints only its result; leave out --png, --html, --missing-final and --max-episode-steps"
+            )
         from headrace.cli.inspect.verify import verify_store
 
         verify_store(source, as_json=as_json)
         return
     from headrace.cli.inspect.run import run
 
-    run(source, as_json=as_json, png=png, html=html)
+    run(source, reading, as_json=as_json, png=png, html=html)

@@ -25,10 +25,10 @@ _MOST_PIXELS = 160
 _ENDS = ("terminated", "truncated", "terminated truncated", "unfinished")
 
 _STYLE = """
-:root { --ground: #f4f6f8; --card: #fff; --ink: #17202c; --soft: #5f6b7a; --line: #e1e6ec; --warn: #b3261e;
+:root { --ground: #f4f6f8; --card: #fff; --ink: #17202c; --soft: #5f6b7a; --line: #e1e6ec;
   --p0: #1f6feb; --p1: #c2620a; --p2: #8e44ad; --p3: #5f6b7a; }
 @media (prefers-color-scheme: dark) { :root { --ground: #0e1217; --card: #161b22; --ink: #e4e9f0; --soft: #8d98a8;
-  --line: #262e39; --warn: #ff8a80; --p0: #6aa7ff; --p1: #f0a94a; --p2: #c792ea; --p3: #8d98a8; } }
+  --line: #262e39; --p0: #6aa7ff; --p1: #f0a94a; --p2: #c792ea; --p3: #8d98a8; } }
 body { margin: 0 auto; max-width: 1200px; padding: 1rem; background: var(--ground); color: var(--ink);
   font: 14px/1.45 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
 h1 { font-size: 1.2rem; overflow-wrap: anywhere; } h2 { font-size: 1rem; margin: 0 0 .5rem; }
@@ -37,7 +37,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 table { border-collapse: collapse; } th { text-align: left; font-weight: 600; }
 td, th { padding: .15rem 1.2rem .15rem 0; border-bottom: 1px solid var(--line); vertical-align: middle; }
 td.number, th.number { text-align: right; }
-.warn { color: var(--warn); } .soft { color: var(--soft); } .plots { display: flex; flex-wrap: wrap; gap: 1rem; }
+.soft { color: var(--soft); } .plots { display: flex; flex-wrap: wrap; gap: 1rem; }
 figure { margin: 0; } img { margin: 0 .3rem .3rem 0; min-width: 84px; image-rendering: pixelated; }
 svg.bars { width: 160px; height: 28px; display: block; } svg.bars path { fill: var(--p0); }
 svg.plot { width: 520px; max-width: 100%; } svg text { fill: var(--soft); font-size: 11px; }
@@ -126,8 +126,8 @@ def _suspicious(contents: Contents) -> str:
     if not contents.summaries:
         return ""
     if not contents.suspicious:
-        return _section("suspicious", '<p class="soft">Nothing was found.</p>')
-    return _section("suspicious", *(f'<p class="warn">{escape(each)}</p>' for each in contents.suspicious))
+        return _section("worth a look", '<p class="soft">Nothing was found.</p>')
+    return _section("worth a look", *(f"<p>{escape(each)}</p>" for each in contents.suspicious))
 
 
 def _spreads_section(spreads: dict[str, dict[str, float | None]]) -> str:

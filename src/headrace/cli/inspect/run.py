@@ -33,19 +33,27 @@ _SHOWN = 20
 _SHOWN_ELSEWHERE = ("observation_space", "action_space", "total_episodes", "total_steps", "env_spec")
 
 
-def run(name: str, *, as_json: bool, png: Path | None, html: Path | None) -> None:
+def run(name: str, reading: dict[str, Any], *, as_json: bool, png: Path | None, html: Path | None) -> None:
     """Reads the source once, and prints its contents.
+
+    Args:
+        name: of the source.
+        reading: arguments of `open_source`.
+        as_json: prints one JSON object.
+        png: a file for a picture; None draws none.
+        html: a file for a report; None writes none.
 
     Raises:
         click.BadParameter: no source has this name.
         click.ClickException: the picture or the report could not be written.
         DatasetError: the source cannot be read, or has no episode.
     """
-    if is_training(Path(name)):
+    # Only datasets are read with arguments: `open_source` refuses them for other folders.
+    if is_training(Path(name)) and not reading:
         source, contents = read_training(name)
     else:
         source, contents = _read_source(
-            name, as_json=as_json, with_images=png is not None or html is not None
+            name, reading, as_json=as_json, with_images=png is not None or html is not None
         )
     record = run_record.read(Path(name))
     if png is not None:
@@ -80,8 +88,10 @@ def _report(source: Source, contents: Contents, record: dict[str, Any] | None) -
     )
 
 
-def _read_source(name: str, *, as_json: bool, with_images: bool) -> tuple[Source, Contents]:
-    with open_source(name) as source:
+def _read_source(
+    name: str, reading: dict[str, Any], *, as_json: bool, with_images: bool
+) -> tuple[Source, Contents]:
+    with open_source(name, **reading) as source:
         reader = ContentsReader(source, with_images=with_images)
         with ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
             for done, episode in enumerate(source.episodes, 1):
@@ -144,7 +154,7 @@ def _show(source: Source, contents: Contents, record: dict[str, Any] | None) -> 
             item_tables.HEADER,
         )
     if contents.suspicious:
-        tables.show("suspicious", [("!", sentence) for sentence in contents.suspicious])
+        tables.show("worth a look", [("-", sentence) for sentence in contents.suspicious])
     tables.show_spreads(
         "episodes that ended" if _ended(rows) else "episodes, of which none ended", _spreads(rows)
     )

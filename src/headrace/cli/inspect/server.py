@@ -150,7 +150,7 @@ def _show_replay(name: str, replay: _Replay) -> None:
             _show_sample(table, each.sample, replay.columns)
     suspicious = [sentence for table in found.values() for sentence in table.suspicions()]
     if suspicious:
-        tables.show(f"suspicious in {name}", [("!", sentence) for sentence in suspicious])
+        tables.show(f"worth a look in {name}", [("-", sentence) for sentence in suspicious])
 
 
 def _show_sample(table: str, sample: ItemSample, columns: dict[str, str]) -> None:

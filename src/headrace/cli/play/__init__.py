@@ -44,9 +44,10 @@ def command(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Play episodes with POLICY, a file of `headrace train`, and print their returns and lengths.
+    """Play episodes with a trained policy.
 
-    The policy acts greedily, in one environment. The same seed plays the same episodes.
+    POLICY is a file of `headrace train`. Returns and lengths of the episodes are printed. The policy acts greedily,
+    in one environment. The same seed plays the same episodes.
 
     \b
       headrace play out/CartPole-v1-0/policy.pt

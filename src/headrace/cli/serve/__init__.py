@@ -14,11 +14,12 @@ from headrace.cli.options import json_option
 @click.option("--check", is_flag=True, help="Read CONFIG.toml, report the first mistake, and start nothing.")
 @json_option
 def command(config: Path, check: bool, as_json: bool) -> None:
-    """Serve the replays and queues of CONFIG.toml until SIGTERM or Ctrl-C.
+    """Serve replays and queues to other processes.
 
-    When clients can connect, one line with the addresses is printed: "ready at tcp://127.0.0.1:9000". The log goes to
-    standard error. At the end running calls of clients are finished, and the replays are saved if there is a
-    [checkpoint]. A second SIGTERM or Ctrl-C ends the process at once.
+    CONFIG.toml says which. The server runs until SIGTERM or Ctrl-C. When clients can connect, one line with the
+    addresses is printed: "ready at tcp://127.0.0.1:9000". The log goes to standard error. At the end running calls
+    of clients are finished, and the replays are saved if there is a [checkpoint]. A second SIGTERM or Ctrl-C ends
+    the process at once.
 
     \b
       headrace serve headrace.toml --check

@@ -24,10 +24,11 @@ from headrace.cli.options import authorities_option
 )
 @authorities_option
 def command(address: str, once: bool, as_json: bool, interval: float, authorities: Path | None) -> None:
-    """Show tables, queues, rates, waits and workers of a running program, until Ctrl-C.
+    """Watch a running program in the terminal.
 
-    ADDRESS is the http address of a live page (hr.monitor.serve), or the tcp or unix address of a server (hr.Server,
-    headrace serve). A token is read from the environment variable HEADRACE_TOKEN.
+    Tables, queues, rates, waits and workers are shown until Ctrl-C. ADDRESS is the http address of a live page
+    (hr.monitor.serve), or the tcp or unix address of a server (hr.Server, headrace serve). A token is read from the
+    environment variable HEADRACE_TOKEN.
 
     \b
       headrace top tcp://127.0.0.1:9000

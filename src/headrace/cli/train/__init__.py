@@ -82,11 +82,12 @@ def command(
     resume: Path | None,
     **request: Any,
 ) -> None:
-    """Train a DQN on the Gymnasium environment ENV (Discrete actions).
+    """Train a small DQN on an environment.
 
-    One worker process collects into the learner's prioritized replay, and gets new weights from the learner. Returns
-    are those of the acting policy, its epsilon included. Ctrl-C stops early and keeps the weights. The state of the
-    run is saved about once a minute and after Ctrl-C, so that --resume goes on also after a crash.
+    ENV is the id of a Gymnasium environment with Discrete actions. One worker process collects into the learner's
+    prioritized replay, and gets new weights from the learner. Returns are those of the acting policy, its epsilon
+    included. Ctrl-C stops early and keeps the weights. The state of the run is saved about once a minute and after
+    Ctrl-C, so that --resume goes on also after a crash.
 
     \b
       headrace train CartPole-v1

@@ -43,7 +43,9 @@ class BatchDescription:
         for name, column in self.columns.items():
             numbers = " ".join(f"{x:>10.4g}" for x in (column.low, column.high, column.mean, column.std))
             lines.append(f"{name:24} {column.dtype:8} {column.shape!s:14} {numbers}")
-        return "\n".join([*lines, *(f"! {sentence}" for sentence in self.suspicious)])
+        if self.suspicious:
+            lines += ["worth a look:", *(f"  {sentence}" for sentence in self.suspicious)]
+        return "\n".join(lines)
 
 
 def described(data: Any, keys: NDArray[np.uint64], mask: Any) -> BatchDescription:
