@@ -26,7 +26,9 @@ import numpy as np
 import headrace as hr
 from headrace.replay.intake.writer import Writer
 
-_SIGNATURE = hr.Signature.like({"writer": 0, "n": 0, "row": np.zeros(16, np.float32)})
+# Steps so large that a writer puts them into memory that it shares with the server.
+_ROW = 64
+_SIGNATURE = hr.Signature.like({"writer": 0, "n": 0, "row": np.zeros(_ROW, np.float32)})
 _CAPACITY = 2_000_000
 _WRITERS = 2
 _STEPS_A_FLUSH = 40
@@ -93,7 +95,7 @@ def _write(tell: Callable[[int], int], folder: Path, number: int) -> None:
             n = 0
             while True:
                 for _ in range(_STEPS_A_FLUSH):
-                    writer.append({"writer": number, "n": n, "row": np.full(16, n, np.float32)})
+                    writer.append({"writer": number, "n": n, "row": np.full(_ROW, n, np.float32)})
                     n += 1
                     if n % 100 == 0:
                         writer.end_episode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,20 @@ def array_in(root: NDArray[np.uint8], place: PlacedArray) -> NDArray[Any]:
     Raises:
         ValueError, TypeError: it is not of numbers within these bytes.
     """
-    dtype = np.dtype(place.dtype)
-    if dtype.kind not in "biufc" or any(size < 0 for size in place.shape) or place.offset < 0:
-        raise ValueError(f"expected arrays of numbers, got {place}")
-    if place.offset + dtype.itemsize * math.prod(place.shape) > root.nbytes:
+    dtype, nbytes = _form(place.dtype, place.shape)
+    if not 0 <= place.offset <= root.nbytes - nbytes:
         raise ValueError(f"expected an array within {root.nbytes} bytes, got {place}")
     return np.ndarray(place.shape, dtype, root, place.offset)
+
+
+@lru_cache(256)
+def _form(name: str, shape: tuple[int, ...]) -> tuple[np.dtype[Any], int]:
+    """Returns the dtype and the bytes of an array; the arrays of most batches have the same.
+
+    Raises:
+        ValueError, TypeError: it is not one of numbers.
+    """
+    dtype = np.dtype(name)
+    if dtype.kind not in "biufc" or any(size < 0 for size in shape):
+        raise ValueError(f"expected arrays of numbers, got {name} of shape {shape}")
+    return dtype, dtype.itemsize * math.prod(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.spec import Signature
 from headrace.views.columns import Columns
 from headrace.views.view import View
+
+# To look for the place of a smaller array costs more than to copy it.
+_LEAST_PLACED_NBYTES = 1 << 12
 
 
 class PlacedArrays(NamedTuple):
@@ -35,7 +39,7 @@ def placed(arrays: Iterable[NDArray[Any]], arena: BatchArena | None) -> PlacedAr
     found = PlacedArrays([], [], set())
     offset = 0
     for array in arrays:
-        place = None if arena is None else arena.place_of(array)
+        place = None if arena is None or array.nbytes < _LEAST_PLACED_NBYTES else arena.place_of(array)
         if place is not None:
             found.blocks.add(place[0])
             found.places.append(PlacedArray(array.dtype.str, array.shape, *place))
@@ -101,6 +105,8 @@ def named_arrays(
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
+    if array.flags.c_contiguous and (sys.byteorder == "little" and array.dtype.isnative):
+        return array
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
 
 
