@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=600, help="of each of the corridors")
+    parser.add_argument("--steps", type=int, default=100, help="of each of the corridors")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
                     continue
                 batch = replay.sample("chunks", BATCH, views=views, to="torch")
                 replay.update_priorities("chunks", batch.info.keys, learner.update(batch.data).numpy())
-                if number % 50 == 49:
+                if number % 10 == 9:
                     share = success_rate(learner.net, options.seed + 1)
                     print(f"{number + 1:6,} steps: {share:4.0%} of the corridors end rightly")
     share = success_rate(learner.net, options.seed + 1)

@@ -4,7 +4,7 @@ The collector writes each step once into the replay. A loader draws batches ahea
 compiled function makes an update of each: gradients for actor, critics and temperature, and a step of Adam.
 
     pip install "headrace[jax]"
-    python examples/sac_jax.py --steps 6000
+    python examples/sac_jax.py --steps 8000
 
 The algorithm is that of T. Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), with a temperature
 that is learnt. Adam: D. P. Kingma and J. Ba (2015).
@@ -51,7 +51,7 @@ def network(random: np.random.Generator, inputs: int, outputs: int) -> list[dict
     """The weights of two hidden layers and a last one."""
     sizes = [inputs, 128, 128, outputs]
     return [
-        {"w": random.normal(0, (2 / n) ** 0.5, (n, m)).astype(np.float32), "b": np.zeros(m, np.float32)}
+        {"w": random.normal(0, (1 / n) ** 0.5, (n, m)).astype(np.float32), "b": np.zeros(m, np.float32)}
         for n, m in itertools.pairwise(sizes)
     ]
 
@@ -172,7 +172,7 @@ def evaluate(actor: Any, seed: int) -> float:
         return float(collector.next()["reward"].sum(axis=1).mean())
 
 
-def main(steps: int = 6_000, seed: int = 0) -> float:
+def main(steps: int = 8_000, seed: int = 0) -> float:
     """Learns from so many frames; returns the return of the trained actor."""
     learner = new_learner(seed)
     policy = Explorer(learner.params["actor"], seed + 1)
@@ -203,7 +203,7 @@ def main(steps: int = 6_000, seed: int = 0) -> float:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--steps", type=int, default=6_000, help="frames of all environments, a multiple of 20"
+        "--steps", type=int, default=8_000, help="frames of all environments, a multiple of 20"
     )
     parser.add_argument("--seed", type=int, default=0)
     print(f"episodes return {main(**vars(parser.parse_args())):.0f} at the end")
