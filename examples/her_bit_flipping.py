@@ -77,10 +77,10 @@ class Learner:
         """One step on one batch."""
         with torch.no_grad():
             following = self.values(data["next_observation"], self.target).max(1).values
-            wanted = torch.as_tensor(data["reward"]) + torch.as_tensor(data["discount"]) * following
+            wanted = data["reward"] + data["discount"] * following
             # The return of rewards that are 0 or -1.
             wanted = wanted.clamp(-1 / (1 - GAMMA), 0)
-        values = self.values(data["observation"]).gather(1, torch.as_tensor(data["action"])[:, None])[:, 0]
+        values = self.values(data["observation"]).gather(1, data["action"][:, None])[:, 0]
         self.optimizer.zero_grad()
         torch.nn.functional.mse_loss(values, wanted).backward()
         self.optimizer.step()
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
             for number in range(options.episodes // LANES):
                 episode(env, learner, writer, epsilon=0.2)
                 for _ in range(options.bits):
-                    data = replay.sample("steps", BATCH, views=presented).data
+                    data = replay.sample("steps", BATCH, views=presented, to="torch").data
                     learner.update(data)
                     if "relabelled" in data:
                         relabelled += int(data["relabelled"].sum())

@@ -104,10 +104,10 @@ def main(updates: int = 600, actors: int = 2, seed: int = 0) -> tuple[list[float
         for collector in collectors:
             collector.start()  # From here on it fills the queue by itself.
         for update in range(1, updates + 1):
-            batch = replay.sample("rollouts", BATCH, views=VIEWS, timeout=60)
-            version = batch.data["policy_version"][batch.data["next_observation_mask"]]
-            ages.append(float(np.mean(collectors[0].policy_version - version)))
-            loss = loss_of(network, {name: torch.from_numpy(column) for name, column in batch.data.items()})
+            data = replay.sample("rollouts", BATCH, views=VIEWS, to="torch", timeout=60).data
+            version = data["policy_version"][data["next_observation_mask"]]
+            ages.append(collectors[0].policy_version - float(version.double().mean()))
+            loss = loss_of(network, data)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
