@@ -4,7 +4,7 @@ Workers write each step once into the learner's replay. A thread draws batches a
 learner and workers together, one batch for each new frame: whoever is ahead waits.
 
     pip install "headrace[torch]"
-    python examples/sac_asynchronous.py --steps 6000
+    python examples/sac_asynchronous.py --steps 8000
 
 The algorithm is that of T. Haarnoja et al., "Soft Actor-Critic Algorithms and Applications" (2018), with a temperature
 that is learnt.
@@ -139,7 +139,7 @@ def new_replay(seed: int) -> hr.Replay:
     return hr.Replay(hr.collectors.signature(ENV), [table], seed=seed)
 
 
-def main(steps: int = 6_000, seed: int = 0) -> tuple[float, list[float]]:
+def main(steps: int = 8_000, seed: int = 0) -> tuple[float, list[float]]:
     """Trains until so many frames are collected; returns the return of the trained actor, and every loss."""
     torch.manual_seed(seed)
     learner = Sac()
@@ -183,7 +183,7 @@ def main(steps: int = 6_000, seed: int = 0) -> tuple[float, list[float]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--steps", type=int, default=6_000, help="frames of all environments, a multiple of 20"
+        "--steps", type=int, default=8_000, help="frames of all environments, a multiple of 20"
     )
     parser.add_argument("--seed", type=int, default=0)
     torch.set_num_threads(1)  # The networks are small, and the workers need the cores.
