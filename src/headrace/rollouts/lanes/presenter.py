@@ -102,7 +102,7 @@ class Presenter:
         if self._shows_observation_alone:
             observed = {name: rows.arrays[name].take(newest, 0) for name in self._observed_columns}
             return observed if self._is_bare else self._observed.unflatten(observed)
-        begins = rows.begins[lanes]
+        begins = rows.begins if lanes is rows.all_lanes else rows.begins[lanes]
         if self._acting is not None:
             return self._acting.present(rows.arrays, newest, newest - begins)
         assert self._acting_on_others is not None

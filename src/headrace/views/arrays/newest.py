@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.gather import Pool
 from headrace.store.layout import UNKNOWN
 from headrace.views.arrays.look_back import copy_back
 from headrace.views.columns import Columns
@@ -44,7 +43,6 @@ class NewestRows:
     def __init__(self, columns: Columns, views: Mapping[str, View], stride: int = 1) -> None:
         names_of(views)  # Refuses a view with the name of another view's mask.
         self._windows = [_Window(source_of(columns, name, view), stride) for name, view in views.items()]
-        self._pool = Pool()
         self.columns: Collection[str] = frozenset(
             column for window in self._windows for column in window.source.columns.values()
         )
@@ -63,7 +61,7 @@ class NewestRows:
         for window in self._windows:
             source = window.source
             leaves = {
-                leaf: window.copy(leaf, arrays[column], newest, ages, self._pool)
+                leaf: window.copy(leaf, arrays[column], newest, ages)
                 for leaf, column in source.columns.items()
             }
             out[source.name] = leaves[""] if source.build is None else source.build(leaves)
@@ -85,10 +83,10 @@ class _Window:
         self._fills = {leaf: _bytes_of(fill) for leaf, fill in source.fills.items()}
 
     def copy(
-        self, leaf: str, array: NDArray[Any], newest: NDArray[np.int64], ages: NDArray[np.int64], pool: Pool
+        self, leaf: str, array: NDArray[Any], newest: NDArray[np.int64], ages: NDArray[np.int64]
     ) -> NDArray[Any]:
         """Returns the rows of the column that a leaf of the view shows."""
-        out = pool.empty((len(newest), *self._axes, *array.shape[1:]), array.dtype)
+        out = np.empty((len(newest), *self._axes, *array.shape[1:]), array.dtype)
         if out.size:
             copy_back(
                 _bytes_of(array), self._stride, newest, ages, self._backs, self._is_post, self._shows_nearest,
