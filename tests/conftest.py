@@ -8,13 +8,16 @@ import threading
 
 import pytest
 from hypothesis import HealthCheck, settings
+from plain_kernels import fewer
 
 # A shell has what it starts in the background ignore Ctrl-C, and tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The time of one example says more about the machine than about the code; the suite's own timeout ends a hang.
-settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "headrace", max_examples=fewer(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("headrace")
 
 # Tests run in several processes at a time: semaphores are named after the one they belong to, its children included.

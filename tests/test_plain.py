@@ -14,14 +14,11 @@ import headrace as hr
 
 ROOT = Path(__file__).parent.parent
 PLAIN = {**os.environ, "HEADRACE_PLAIN": "1"}
-# What calls kernels directly, and what is quick though they are a hundred times as slow.
+# What calls kernels directly, and what is quick though they are a hundred times as slow. Each line is one process.
 SUITES = [
-    "tests/store",
     "tests/tables",
     "tests/views",
-    "tests/replay/test_fused.py",
-    "tests/replay/test_streams.py",
-    "tests/trajectories/test_returns.py",
+    "tests/store tests/replay/test_fused.py tests/replay/test_streams.py tests/trajectories/test_returns.py",
 ]
 
 
@@ -45,8 +42,10 @@ def test_plain_kernels_without_cython_say_what_they_need():
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("suite", SUITES)
 def test_plain_kernels_pass_the_tests_of_compiled_ones(suite):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "200", suite]
-    done = subprocess.run(command, cwd=ROOT, env=PLAIN, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "200"]
+    done = subprocess.run(
+        [*command, *suite.split()], cwd=ROOT, env=PLAIN, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-10_000:]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.replay.public import core_of
@@ -129,7 +130,7 @@ def assert_equal(ours: Any, expected: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.* newest of their lanes")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     lanes=st.integers(1, 5),

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marked_steps import append_marked
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.spec import ArraySpec, Signature
@@ -44,7 +45,7 @@ def test_the_example_of_the_specification():
         assert take_all(replay) == [[0, 1, 2, 3, 100], [2, 3, 100, 101, 102]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(
     st.integers(1, 6),
     st.integers(1, 7),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from plain_kernels import fewer
 
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
@@ -85,7 +86,7 @@ def test_put_one_scalar_agrees_with_the_table_of_casts(dtype):
         assert not column[[0, 2]].any()
 
 
-@settings(max_examples=100)
+@settings(max_examples=fewer(100))
 @given(
     st.sampled_from(DTYPES),
     st.one_of(

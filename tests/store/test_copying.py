@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 from headrace.spec import ArraySpec, Signature
 from headrace.store.copying import copy, place_fields
@@ -23,7 +24,7 @@ WIDTHS = [(np.uint8, (width,)) for width in range(1, 65)]
 FAR = [(np.float64, (8,))] * 12 + [(np.uint8, ())]
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(
     st.lists(st.sampled_from(SHAPES + WIDTHS), min_size=1, max_size=6),
     st.lists(st.integers(0, 700), min_size=1, max_size=3),

@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 from headrace.spec import ArraySpec, Signature
 from headrace.store.block import LaneBlock
@@ -10,7 +11,7 @@ from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 
 
-@settings(max_examples=50)
+@settings(max_examples=fewer(50))
 @given(
     st.integers(1, 3),
     st.integers(3, 9),

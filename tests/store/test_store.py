@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.errors import StoreFull
@@ -105,7 +106,7 @@ def test_freed_pages_are_used_before_new_ones():
     assert store.statistics().free_pages == 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=fewer(50))
 @given(
     st.lists(
         st.tuples(st.sampled_from(["take", "pin", "unpin", "hold", "let go"]), st.integers(0, 20)),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 from headrace.spec import ArraySpec, Signature
 from headrace.store.block import LaneBlock
@@ -228,7 +229,7 @@ def histories(draw: st.DrawFn) -> History:
         return history
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(histories(), st.integers(1, 9))
 def test_follow_equals_the_lists(history: History, furthest: int):
     """V3, V7, V17: a row is found exactly when it is in the same episode and everything between is still there."""
@@ -243,7 +244,7 @@ def test_follow_equals_the_lists(history: History, furthest: int):
                 assert history.number(found) == wanted.number
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(histories(), st.integers(0, 9))
 def test_oldest_and_newest_equal_the_lists(history: History, distance: int):
     """The edge of what is known: the nearest rows of the episode that are still there (views V6, V17)."""
@@ -260,7 +261,7 @@ def test_oldest_and_newest_equal_the_lists(history: History, distance: int):
         assert history.number(history.store.window.newest(start, distance)) == last.number
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(histories(), st.integers(-12, 12))
 def test_walk_counts_vector_steps_of_the_lane(history: History, offset: int):
     """Episodes and idle steps are ordinary steps for it; it tells how many are missing where the pages end."""
@@ -307,7 +308,7 @@ def expected(
     return shown
 
 
-@settings(max_examples=80)
+@settings(max_examples=fewer(80))
 @given(
     histories(),
     st.lists(st.integers(-7, 7), min_size=1, max_size=5) | st.lists(st.integers(-5, -1), min_size=1),
@@ -334,7 +335,7 @@ def test_resolve_equals_the_closed_form(history: History, offsets: list[int], po
                 assert history.number(int(where)) == number
 
 
-@settings(max_examples=40)
+@settings(max_examples=fewer(40))
 @given(histories())
 def test_episode_ids_and_step_indexes_of_every_row(history: History):
     """Each row knows its episode and its index in it, the final row too (views V2: metadata)."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.tables.description.table_json import table_from_json, table_to_json
@@ -69,7 +70,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=fewer(15), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(calls=CALLS, place=st.sampled_from(["memory", "disk"]), lanes=st.integers(1, 2))
 def test_a_table_follows_the_model(calls, place, lanes, tmp_path_factory):
     """In memory and on disk, by rules and by `create_item`, through checkpoints and reopened stores."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.replay.public import core_of
@@ -112,7 +113,7 @@ SPOILED = [
 @example("keys go round", 0, 0)
 @example("keys go round", 300, 0)
 @example("padding", 499, 0)
-@settings(max_examples=120)
+@settings(max_examples=fewer(120))
 @given(st.sampled_from(SPOILED), st.integers(1, ITEMS - 1), st.sampled_from([0, 1]))
 def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahead: int) -> None:
     """In the middle of the ring, next to its ends, beside the end of the arrays: where a look at each item finds it."""

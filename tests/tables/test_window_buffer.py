@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marked_steps import append_marked
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
@@ -84,7 +85,7 @@ def queue(rule: hr.ItemRule, capacity: int) -> hr.Replay:
 CAPACITIES = st.sampled_from([32 * rows for rows in (1, 2, 3, 5, 16)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(rules(), CAPACITIES, st.data())
 def test_one_lane_makes_the_windows_of_the_closed_form(rule: hr.ItemRule, capacity: int, data: st.DataObject):
     """W5, W6: regular windows at the append of their last row and lookahead, the others when the run ends."""
@@ -112,7 +113,7 @@ def test_one_lane_makes_the_windows_of_the_closed_form(rule: hr.ItemRule, capaci
     replay.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(rules(), CAPACITIES, st.integers(2, 4), st.data())
 def test_several_lanes_make_the_windows_of_the_closed_form(
     rule: hr.ItemRule, capacity: int, lanes: int, data: st.DataObject
@@ -145,7 +146,7 @@ def test_several_lanes_make_the_windows_of_the_closed_form(
     replay.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=fewer(40))
 @given(rules(), CAPACITIES, st.integers(1, 4), st.data())
 def test_marked_steps_make_the_windows_of_the_closed_form(
     rule: hr.ItemRule, capacity: int, lanes: int, data: st.DataObject
@@ -206,7 +207,7 @@ def numbers_of(store: Store, found: Windows) -> list[tuple[list[int], int]]:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=fewer(40))
 @given(
     rules(),
     st.integers(1, 3),
@@ -282,7 +283,7 @@ def test_cut_block_takes_many_steps_at_once(
     assert store.statistics().pages == 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=fewer(40))
 @given(rules(), st.integers(2, 4), st.lists(st.integers(1, 7), min_size=1, max_size=5), st.booleans())
 def test_cut_finals_completes_what_the_ends_leave(
     rule: hr.ItemRule, lanes: int, lengths: list[int], with_finals: bool

@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.errors import SpecError
@@ -438,7 +439,7 @@ def check(out: dict[str, Any], name: str, view: hr.View, whole: hr.Episode, stop
         assert out[f"{name}_mask"].tolist() == masks
 
 
-@settings(max_examples=150)
+@settings(max_examples=fewer(150))
 @given(episodes(), st.lists(views_of_columns, min_size=1, max_size=5), st.data())
 def test_apply_equals_the_closed_form(whole: hr.Episode, given_views: list[hr.View], data: st.DataObject):
     """V5 to V13 for random episodes, fragments and views."""
@@ -452,7 +453,7 @@ def test_apply_equals_the_closed_form(whole: hr.Episode, given_views: list[hr.Vi
         check(cut, name, view, whole, stop, range(start, stop))
 
 
-@settings(max_examples=100)
+@settings(max_examples=fewer(100))
 @given(episodes(), st.lists(views_of_columns, min_size=1, max_size=5))
 def test_act_is_train(whole: hr.Episode, given_views: list[hr.View]):
     """V14: the row presented at step t while acting is row t as presented for training."""
@@ -472,7 +473,7 @@ def test_act_is_train(whole: hr.Episode, given_views: list[hr.View]):
         assert (name in shown) == (max(view.offsets) <= (-1 if post else 0))
 
 
-@settings(max_examples=100)
+@settings(max_examples=fewer(100))
 @given(episodes(), st.lists(views_of_columns, min_size=1, max_size=4), st.data())
 def test_fragments_one_after_another_are_the_episode(
     whole: hr.Episode, given_views: list[hr.View], data: st.DataObject
@@ -494,7 +495,7 @@ def test_fragments_one_after_another_are_the_episode(
         assert not (mask & ~train[f"{name}_mask"]).any()
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(
     st.lists(st.integers(-9, 9), min_size=1, max_size=8),
     st.booleans(),

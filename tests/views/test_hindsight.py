@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.errors import SpecError
@@ -178,7 +179,7 @@ AHEAD = View("observation/achieved", shift="1:60", mask=True)
 
 
 @pytest.mark.filterwarnings("ignore:.* newest of their lanes")
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(
     seed=st.integers(0, 10_000),
     lanes=st.integers(1, 3),

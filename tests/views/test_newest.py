@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.views.arrays.history import History
@@ -50,7 +51,7 @@ def assert_same(shown, wanted):
         assert isinstance(wanted[name], dict) or shown[name].dtype == wanted[name].dtype
 
 
-@settings(max_examples=40)
+@settings(max_examples=fewer(40))
 @given(views=causal_views(), rows=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=4))
 def test_newest_rows_show_what_the_general_way_shows(views, rows):
     # V6, V7, V14
@@ -61,7 +62,7 @@ def test_newest_rows_show_what_the_general_way_shows(views, rows):
     assert_same(NewestRows(COLUMNS, views).present(ARRAYS, newest, newest - begins), wanted)
 
 
-@settings(max_examples=20)
+@settings(max_examples=fewer(20))
 @given(views=causal_views(), data=st.data())
 def test_a_ring_shows_what_all_the_rows_show(views, data):
     # V14, R16

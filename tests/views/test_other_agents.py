@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.errors import SpecError
@@ -175,7 +176,7 @@ def test_agents_that_do_not_fit():
         ArrayPlan(columns(), {"x": hr.View("action", agent="B")})
 
 
-@settings(max_examples=150)
+@settings(max_examples=fewer(150))
 @given(
     st.sets(st.integers(0, 12), max_size=6),
     st.lists(st.integers(0, 12), min_size=1, max_size=5, unique=True),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.views import View, recurrent
@@ -54,7 +55,7 @@ def filled(
     return replay, where
 
 
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(
     lengths=st.lists(st.integers(1, 14), min_size=1, max_size=8),
     length=st.integers(1, 5),

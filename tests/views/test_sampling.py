@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.errors import SpecError
@@ -571,7 +572,7 @@ def closed_form(
 
 # A final row in a page of which no item holds any.
 @example([3, 1, 3], 3, hr.EndOfEpisode.DROP, 1, "zeros", 1, 96)
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=4),
     st.integers(1, 4),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.errors import SpecError
@@ -120,7 +121,7 @@ def closed_form(
 
 
 @pytest.mark.filterwarnings("ignore:.* newest of their lanes")
-@settings(max_examples=60)
+@settings(max_examples=fewer(60))
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=9),
     st.sampled_from(["terminal", "truncated", "cut", "open"]),

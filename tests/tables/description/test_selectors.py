@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from plain_kernels import fewer
 
 import headrace as hr
 from headrace.tables.description.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
@@ -95,7 +96,7 @@ def test_uniform_draws_all_alike():
     # replay S3: 19 degrees of freedom; 60 has p < 1e-5
     with new_replay(Uniform()) as replay:
         put(replay, [1.0, 1e9, 0.0, 5.0] * 5)
-        batch = replay.sample("t", 40_000)
+        batch = replay.sample("t", fewer(40_000))
         assert (batch.info.probabilities == 1 / 20).all()
         assert chi_square(np.bincount(batch.data["n"], minlength=20), np.full(20, 1 / 20)) < 60
 
@@ -105,7 +106,7 @@ def test_uniform_draws_all_alike_between_holes():
     with new_replay(Uniform()) as replay:
         keys = put(replay, [1.0] * 60)
         replay.delete("t", [key for place, key in enumerate(keys) if place % 3])
-        batch = replay.sample("t", 40_000)
+        batch = replay.sample("t", fewer(40_000))
         counts = np.bincount(batch.data["n"], minlength=60)
         assert (np.flatnonzero(counts) % 3 == 0).all()
         assert (batch.info.probabilities == 1 / 20).all()
@@ -120,7 +121,7 @@ def test_prioritized_draws_by_weight(exponent):
     probabilities = weights / weights.sum()
     with new_replay(Prioritized(exponent)) as replay:
         put(replay, priorities)
-        batch = replay.sample("t", 40_000)
+        batch = replay.sample("t", fewer(40_000))
         drawn = batch.data["n"]
         assert batch.info.probabilities == pytest.approx(probabilities[drawn], rel=1e-12)
         assert batch.info.priorities.tolist() == priorities[drawn].tolist()
@@ -144,7 +145,7 @@ def test_prioritized_is_uniform_when_all_weights_are_zero(exponent):
     # replay S4
     with new_replay(Prioritized(exponent)) as replay:
         keys = put(replay, [0.0] * 10)
-        batch = replay.sample("t", 10_000)
+        batch = replay.sample("t", fewer(10_000))
         assert (batch.info.probabilities == 0.1).all()
         assert chi_square(np.bincount(batch.data["n"], minlength=10), np.full(10, 0.1)) < 40
         replay.update_priorities("t", keys[3:4], [1e-300])
@@ -153,7 +154,7 @@ def test_prioritized_is_uniform_when_all_weights_are_zero(exponent):
         assert (batch.info.probabilities == 1).all()
 
 
-@settings(max_examples=30)
+@settings(max_examples=fewer(30))
 @given(st.integers(0, 2**32), st.lists(st.floats(0, 100), min_size=2, max_size=40))
 @example(0, [2.2250738585072014e-308, 2.225073858507203e-309])
 def test_probabilities_are_exact_after_priorities_went_1e15_and_back(seed, priorities):
@@ -225,7 +226,7 @@ def test_without_replacement_every_order_is_as_likely():
         replay.delete("t", [keys[1], keys[4], keys[5], keys[6]])
         left = [0, 2, 3, 7, 8]
         counts = dict.fromkeys(itertools.permutations(left, 2), 0)
-        for _ in range(4000):
+        for _ in range(fewer(4000)):
             counts[tuple(replay.sample("t", 2).data["n"].tolist())] += 1
         # 19 degrees of freedom: above 44 once in a thousand.
         assert chi_square(np.array(list(counts.values())), np.full(20, 1 / 20)) < 44
@@ -340,7 +341,7 @@ def test_the_new_item_may_be_the_victim():
 def test_a_uniform_remover_keeps_all_alike(in_one_call):
     # replay T5, S3: each of 5 items (the new one too) is the one to go; 4 degrees of freedom
     gone = np.zeros(5)
-    for seed in range(1000):
+    for seed in range(fewer(1000)):
         with new_replay(Fifo(), Uniform(), max_size=4, seed=seed) as replay:
             if in_one_call:
                 with replay.writer(lanes=5, items=[hr.ItemRule("t", 1)]) as writer:
@@ -356,7 +357,7 @@ def test_a_uniform_remover_keeps_all_alike(in_one_call):
 def test_a_prioritized_remover_takes_high_weights_first():
     # replay S9
     gone = np.zeros(4)
-    for seed in range(600):
+    for seed in range(fewer(600)):
         with new_replay(Fifo(), Prioritized(), max_size=3, seed=seed) as replay:
             put(replay, [1, 0, 4, 5])
             gone[list({0, 1, 2, 3} - set(numbers_left(replay, 5)))] += 1
