@@ -332,7 +332,7 @@ def test_rows_that_come_while_items_are_counted_are_sent():
     store = rollout_store(SIGNATURE, 2, 1, Arena.private_sparse)
     applied = threading.Event()
     writer = AskedWriter()
-    calls = ForwardedCalls(lambda: True, lambda: None, applied.set, lambda error: None)
+    calls = ForwardedCalls(lambda: True, lambda: False, lambda: None, applied.set, lambda error: None)
     rows = ForwardedRows(store, 1, writer, calls)
     writer.when_asked = lambda: rows._put(lambda: writer.end_lanes(np.array([0]), {}))
     rows.open(["observation"])
@@ -340,3 +340,51 @@ def test_rows_that_come_while_items_are_counted_are_sent():
     rows.finish()
     assert writer.ended == [0]
     store.close()
+
+
+class StuckWriter(AskedWriter):
+    """A writer whose replay takes no rows: its call returns when it is let go."""
+
+    pending = 0
+
+    def __init__(self):
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def end_lanes(self, lanes, finals):
+        assert self.go_on.wait(20)
+        super().end_lanes(lanes, finals)
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    """Rows on their way to a replay that takes none; `is_closed` holds whether their collector is closed."""
+    monkeypatch.setattr("headrace.collectors.handle.forwarded_rows._LAST_CALL_SECONDS", 0.0)
+    store = rollout_store(SIGNATURE, 2, 1, Arena.private_sparse)
+    writer, is_closed = StuckWriter(), threading.Event()
+    calls = ForwardedCalls(lambda: True, is_closed.is_set, lambda: None, lambda: None, lambda error: None)
+    rows = ForwardedRows(store, 1, writer, calls)
+    rows._put(lambda: writer.end_lanes(np.array([0]), {}))
+    yield rows, writer, is_closed
+    writer.go_on.set()
+    rows._thread.join(20)
+    store.close()
+
+
+def test_rows_of_a_worker_that_died_wait_for_the_replay_with_a_word(stuck, monkeypatch, caplog):
+    # CX3, CX6: no row is lost while the collector goes on.
+    monkeypatch.setattr("headrace.collectors.handle.forwarded_rows._WORD_SECONDS", 0.0)
+    rows, writer, _ = stuck
+    monkeypatch.setattr(rows._thread, "join", lambda timeout: caplog.records and writer.go_on.set())
+    rows.finish()
+    assert "rows on their way to the replay" in caplog.text
+    assert writer.ended == [0]
+
+
+def test_a_closed_collector_waits_for_a_stuck_replay_no_longer_than_its_bound(stuck):
+    # CQ7: shutdown asked nobody to hurry, because the worker was being started again.
+    rows, writer, is_closed = stuck
+    is_closed.set()
+    with pytest.raises(hr.DeadlineExceeded, match="1 blocks of rows were not stored within"):
+        rows.finish()
+    assert writer.ended == []

@@ -182,6 +182,40 @@ def test_a_cascade_while_the_workers_run():
     assert "headrace-weights" not in {thread.name for thread in threading.enumerate()}
 
 
+class StuckReceiver:
+    """A receiving end whose server does not answer until it is let go."""
+
+    def __init__(self):
+        self.version, self.is_read, self.go_on = 1, threading.Event(), threading.Event()
+
+    def read(self):
+        self.is_read.set()
+        assert self.go_on.wait(20)
+        return 1, weights(1)
+
+    def close(self):
+        pass
+
+
+def test_shutdown_does_not_wait_for_a_receiver_that_does_not_answer(monkeypatch, caplog):
+    # CQ7
+    monkeypatch.setattr("headrace.collectors.updates.following._CLOSE_SECONDS", 0.05)
+    receiver = StuckReceiver()
+    collector = make(sync=False, num_workers=1)
+    try:
+        collector.register_scheme_receiver({"policy": receiver}, synchronize_weights=False)
+        receiver.version = 2
+        assert receiver.is_read.wait(20)
+        collector.shutdown()
+        assert "a receiver of weights has not answered for" in caplog.text
+    finally:
+        receiver.go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "headrace-weights":
+            thread.join(20)
+            assert not thread.is_alive()
+
+
 def test_models_with_a_publishing_end_of_their_own():
     # CW7: the workers read it; the versions go on from its own.
     with SharedMemory(weights(0)) as scheme:

@@ -20,6 +20,7 @@ from headrace.weights.layout import WeightLayout
 _READ_SECONDS = 30.0
 # How long one question for a newer set waits, and how often its thread looks whether it is to end.
 _ASK_SECONDS, _LOOK_SECONDS = 10.0, 0.2
+_AWAITED = "the newest weights in Ray"
 
 _Announced: TypeAlias = tuple[int, list[Any]]
 
@@ -113,8 +114,8 @@ class Ray(Closing):
             SpecError: names, shapes or dtypes differ; the message has the path. Nothing is published.
             ValueError: `version` is not larger than the last one.
             Closed: after `close`.
+            DeadlineExceeded: the actor that keeps the weights did not answer within 30 s; the number is used up.
         """
-        ray = import_ray()
         arrays = self._layout.arrays(weights)
         with self._lock:
             if self._newest is None:
@@ -125,8 +126,12 @@ class Ray(Closing):
             data = np.empty(self._layout.nbytes, np.uint8)
             for place, array in zip(self._layout.places, arrays, strict=True):
                 np.copyto(place.view(data, 0), array)
-            ray.get(self._newest.put.remote(version, data))
+            # The number is used also if the call fails: the actor may have got the set all the same.
             self._version = version
+            _get(
+                self._newest.put.remote(version, data),
+                "the actor that keeps the weights in Ray to take a set",
+            )
             return version
 
     def receiver(self) -> RayReceiver:
@@ -144,6 +149,15 @@ class Ray(Closing):
         """Ends publishing. Existing receivers can still read the last set, which goes with the last of them."""
         with self._lock:
             self._newest = None
+
+
+def _get(reference: Any, event: str) -> Any:
+    """Returns the value of a reference, or raises DeadlineExceeded after 30 s."""
+    ray = import_ray()
+    try:
+        return ray.get(reference, timeout=_READ_SECONDS)
+    except ray.exceptions.GetTimeoutError as error:
+        raise DeadlineExceeded(f"waited {_READ_SECONDS:g} s for {event}") from error
 
 
 class RayReceiver:
@@ -178,7 +192,7 @@ class RayReceiver:
             DeadlineExceeded: it did not arrive within 30 s.
         """
         version, (reference,) = self._ask()
-        data: NDArray[np.uint8] = np.array(self._get(reference))
+        data: NDArray[np.uint8] = np.array(_get(reference, _AWAITED))
         if self._watch is not None:
             self._watch.version = max(version, self._watch.version)
         return version, self._layout.tree(place.view(data, 0) for place in self._layout.places)
@@ -189,15 +203,8 @@ class RayReceiver:
         return self._newest
 
     def _ask(self) -> _Announced:
-        announced: _Announced = self._get(self._open().newest.remote())
+        announced: _Announced = _get(self._open().newest.remote(), _AWAITED)
         return announced
-
-    def _get(self, reference: Any) -> Any:
-        ray = import_ray()
-        try:
-            return ray.get(reference, timeout=_READ_SECONDS)
-        except ray.exceptions.GetTimeoutError as error:
-            raise DeadlineExceeded(f"waited {_READ_SECONDS:g} s for the newest weights in Ray") from error
 
     def close(self) -> None:
         """Ends the receiver. More calls do nothing."""

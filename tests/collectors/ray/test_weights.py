@@ -31,6 +31,17 @@ def seen_within(receiver, version, seconds=10):
         time.sleep(0.01)
 
 
+def test_publish_does_not_wait_for_ever_for_its_actor(monkeypatch):
+    # CW7; the number is not used for other weights later: the actor may have got the set.
+    scheme = hr.weights.Ray(weights(0))
+    monkeypatch.setattr("headrace.weights.ray._READ_SECONDS", 0.0)
+    with pytest.raises(hr.DeadlineExceeded, match="the actor that keeps the weights"):
+        scheme.publish(weights(1))
+    monkeypatch.undo()
+    assert scheme.publish(weights(2)) == 2
+    equal(scheme.receiver().read()[1], weights(2))
+
+
 def test_receivers_see_whole_sets_here_and_in_actors():
     # CW7, CY2
     class Reader:

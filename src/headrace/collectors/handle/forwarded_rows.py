@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -27,10 +28,16 @@ from headrace.store.store import Store
 if TYPE_CHECKING:
     from headrace.replay.intake.writer_like import WriterLike
 
+_log = logging.getLogger(__name__)
+
 # Until a full replay, or a rate limiter, is looked at again.
 _LOOK_SECONDS = 0.05
 # After the workers were asked to stop.
 _FINISH_SECONDS = 8.0
+# After a collector was closed, for a call of the replay that is under way.
+_LAST_CALL_SECONDS = 3.0
+# Between two words about a wait.
+_WORD_SECONDS = 30.0
 
 
 class ForwardedCalls(NamedTuple):
@@ -38,12 +45,14 @@ class ForwardedCalls(NamedTuple):
 
     Attributes:
         may_wait: returns whether a full replay is waited for; else that is a failure.
+        is_closed: returns whether the collector is closed.
         stored: called when all rows so far are in the replay.
         all_applied: called when no item waits for a rate limiter any more either.
         failed: called once, with the error after which no more rows are sent.
     """
 
     may_wait: Callable[[], bool]
+    is_closed: Callable[[], bool]
     stored: Callable[[], None]
     all_applied: Callable[[], None]
     failed: Callable[[BaseException], None]
@@ -226,7 +235,8 @@ class ForwardedRows(Destination):
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Returns when all rows are stored, and releases the writer.
+        """Returns when all rows are stored, and releases the writer. While the collector collects there is no limit,
+        because rows of a worker that died wait for a full replay like any others; every 30 s the log says so.
 
         Raises:
             StoreFull: the replay has no room for the last rows.
@@ -238,12 +248,30 @@ class ForwardedRows(Destination):
             self._changed.notify_all()
         if threading.current_thread() is self._thread:
             return
-        deadline = self._deadline
-        self._thread.join(None if deadline is None else max(0.1, deadline + 1 - SYSTEM_CLOCK.monotonic()))
-        if self._thread.is_alive():
+        begin = SYSTEM_CLOCK.monotonic()
+        if not self._join(begin):
             raise DeadlineExceeded(
-                f"shutdown: {len(self._waiting)} blocks of rows were not stored within {_FINISH_SECONDS:g} s"
+                f"shutdown: {len(self._waiting)} blocks of rows were not stored within "
+                f"{SYSTEM_CLOCK.monotonic() - begin:.1f} s"
             )
         # Closed: the replay was closed before its collector.
         if self._failure is not None and not isinstance(self._failure, Closed):
             raise self._failure
+
+    def _join(self, begin: float) -> bool:
+        """Waits for the thread; returns whether it has ended."""
+        deadline = None if self._deadline is None else self._deadline + 1
+        said = begin
+        while self._thread.is_alive():
+            now = SYSTEM_CLOCK.monotonic()
+            if deadline is None and self._calls.is_closed():
+                deadline = now + _LAST_CALL_SECONDS
+            if deadline is not None and now >= deadline:
+                return False
+            if now - said >= _WORD_SECONDS:
+                said = now
+                _log.warning(
+                    "waited %.0f s for %s", now - begin, self.describe_pending() or "the writer to close"
+                )
+            self._thread.join(_LOOK_SECONDS)
+        return True

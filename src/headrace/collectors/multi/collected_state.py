@@ -26,7 +26,7 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
     collection = group.collection
     with _between_rollouts(group):
         workers = group.call_each("state_dict", [((), {})] * len(group.handles))
-        shared = collection.state_dict() | {"versions": updater.state()}
+        shared = collection.state_dict(_SECONDS) | {"versions": updater.state()}
     return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
 
 

@@ -192,11 +192,20 @@ class Collection:
         """See `Assembly.makers`."""
         return self._assembly.makers
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the batches that wait, and everything that later ones depend on in this process."""
+    def state_dict(self, timeout: float) -> dict[str, Any]:
+        """Returns the batches that wait, and everything that later ones depend on in this process.
+
+        Args:
+            timeout: in seconds, for a batch that another thread is about to be handed.
+
+        Raises:
+            DeadlineExceeded: that thread did not get its batch in time.
+        """
         with self._status.changed:
             # A batch that is being handed out is counted before the state is taken.
-            self._status.wait_held(lambda: not self.batches.hands_out, None, lambda: "a batch", lambda: True)
+            self._status.wait_held(
+                lambda: not self.batches.hands_out, timeout, lambda: "a batch", lambda: True
+            )
             return {
                 "tally": self._tally.state_dict(),
                 "begun": self.admission.begun,

@@ -162,6 +162,7 @@ class WorkerGroup:
         writer = replay.row_writer(lanes, items=self._options.rules())
         calls = ForwardedCalls(
             may_wait=lambda: not (status.is_iterating or status.is_closed),
+            is_closed=lambda: status.is_closed,
             stored=status.notify,
             all_applied=partial(self.collection.admission.unblocked, handle.worker_idx),
             failed=partial(self._restarts.fail, handle),

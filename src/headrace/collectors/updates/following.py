@@ -11,6 +11,8 @@ from headrace.collectors.updates.updater import WeightUpdater
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.005
+# For a receiver that is being read when the collector is shut down.
+_CLOSE_SECONDS = 2.0
 
 
 class Following:
@@ -54,4 +56,9 @@ class Following:
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(_CLOSE_SECONDS)
+            if thread.is_alive():
+                _log.warning(
+                    "a receiver of weights has not answered for %g s; its thread ends with the answer",
+                    _CLOSE_SECONDS,
+                )
