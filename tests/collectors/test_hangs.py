@@ -1,5 +1,6 @@
 """Workers that hang: in a step, in a reset, while they build their environments, or stopped from outside (CX5)."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -38,8 +39,9 @@ class Hanging(CounterEnv):
             return
         self.left -= 1
         if not self.left:
-            self.flag.touch()
-            threading.Event().wait()
+            with contextlib.suppress(FileExistsError):  # Another process may be here at the same time.
+                self.flag.touch(exist_ok=False)
+                threading.Event().wait()
 
     def step(self, action):
         self._hang_if("step")

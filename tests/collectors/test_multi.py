@@ -131,7 +131,7 @@ def test_global_generators_differ_by_worker(take):
 @pytest.mark.parametrize("when", ["making", "asked"])
 def test_torch_is_seeded_whenever_it_is_imported(when, tmp_path, monkeypatch):
     # CS3: with one seed for each worker, also where an environment imports torch in the middle of the collection.
-    (tmp_path / "torch.py").write_text("seeds = []\nmanual_seed = seeds.append\n")
+    (tmp_path / "torch.py").write_text("seeds = []\nmanual_seed = seeds.append\nclass Tensor:\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
 
     class Late(CounterEnv):
