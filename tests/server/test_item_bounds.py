@@ -69,7 +69,8 @@ class Counted:
         return count
 
     def ends(self):
-        idle = self.mask()
+        # Idle lanes have no episode under way (`WriterLike.append_ends`).
+        idle = self.mask() & (self.lengths.open == 0)
         idle[0] = False
         ended = np.flatnonzero(self.mask() & ~idle)
         selection = self.selection(idle)
@@ -88,7 +89,10 @@ class Counted:
         return count
 
     def cut(self):
-        end = self.data.draw(st.sampled_from([None, *ENDS]))
+        # Windows that continue have no rows ahead (`ItemRule`).
+        looks_ahead = any(isinstance(rule, hr.ItemRule) and rule.lookahead for rule in self.rules)
+        ends = [end for end in ENDS if not (looks_ahead and end is hr.EndOfEpisode.CONTINUE)]
+        end = self.data.draw(st.sampled_from([None, *ends]))
         lanes = np.flatnonzero(self.lengths.open)
         count = self.bounds.of_ends(self.selection(), lanes, 0, end=end)
         self.writer.cut_open_lanes(end)
