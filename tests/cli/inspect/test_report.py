@@ -155,9 +155,70 @@ def test_wrong_use(tmp_path, options):
     file = [*options, str(tmp_path)]
     assert CliRunner().invoke(main, ["inspect", str(source), *file]).exit_code == 2
     file = [*options, str(tmp_path / "x.file")]
-    for arguments in ([str(source), "--verify"], ["tcp://127.0.0.1:1"]):
+    others = [["tcp://127.0.0.1:1"]] if options == ["--png"] else []
+    for arguments in ([str(source), "--verify"], *others):
         done = CliRunner().invoke(main, ["inspect", *arguments, *file])
         assert (done.exit_code, options[0] in done.output) == (2, True)
     (tmp_path / "file").write_text("")
     done = CliRunner().invoke(main, ["inspect", str(source), "--html", str(tmp_path / "file" / "x.html")])
     assert (done.exit_code, "x.html" in done.output.replace("\n", "")) == (1, True)
+
+
+# ---- servers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server():
+    step = {"<camera>": np.zeros(3), "reward": 1.0}
+    tables = [hr.Table.prioritized(999, 1.0, name="<t>"), hr.Table.queue("empty", 9)]
+    with (
+        hr.Replay(hr.Signature.like(step), tables) as replay,
+        hr.BatchQueue({"x": 0}, 2) as queue,
+        hr.Server({"robot": replay, "samples": queue}) as server,
+    ):
+        with replay.writer(items=[hr.ItemRule("<t>", 1)]) as writer:
+            for n in range(200):
+                writer.append({"<camera>": np.array([n, n % 7, 0.0]), "reward": 1.0 + n})
+        before = replay.statistics()
+        yield server
+        assert replay.statistics() == before
+
+
+def test_a_report_on_a_server(server, tmp_path):
+    path = tmp_path / "report.html"
+    done = CliRunner().invoke(main, ["inspect", server.address, "--html", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "replay robot: 200 rows" in done.output
+    page = Page(path.read_text())
+    assert not {"script", "link", "camera", "t"} & set(page.tags)
+    words = " ".join(page.texts)
+    for word in (
+        "replay robot: 200 rows",
+        "<camera>",
+        "float64[3]",
+        "queue samples",
+        "samples received",
+        "empty",
+    ):
+        assert word in words
+    assert "sample of <t>: reward: all positive" in page.texts
+    # Priorities of the table, and the two arrays of a step.
+    assert page.tags.count("svg") == 3
+
+
+def test_a_report_on_a_server_without_items(tmp_path):
+    path = tmp_path / "report.html"
+    signature = hr.Signature.like({"reward": 1.0})
+    with hr.Replay(signature, [hr.Table.queue("t", 9)]) as replay, hr.Server({"robot": replay}) as server:
+        done = CliRunner().invoke(main, ["inspect", server.address, "--html", str(path), "--json"])
+        assert done.exit_code == 0, done.output
+    page = Page(path.read_text())
+    assert "one step of robot" in page.texts
+    assert page.tags.count("svg") == 0
+
+
+def test_a_report_on_a_server_that_cannot_be_written(server, tmp_path):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "report.html"
+    done = CliRunner().invoke(main, ["inspect", server.address, "--html", str(path)])
+    assert (done.exit_code, str(path) in done.output) == (1, True)

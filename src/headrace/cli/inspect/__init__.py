@@ -55,18 +55,18 @@ def command(
       headrace inspect cartpole/expert-v0 --png expert.png
       headrace inspect out/cartpole --html report.html
       headrace inspect runs/store --verify
-      headrace inspect tcp://127.0.0.1:9000
+      headrace inspect tcp://127.0.0.1:9000 --html server.html
     """  # noqa: D301 - click reads this backspace
     reading = given(missing_final=missing_final, max_episode_steps=max_episode_steps)
     if source.startswith(SERVER_SCHEMES):
-        if png is not None or html is not None or verify or reading:
+        if png is not None or verify or reading:
             raise click.UsageError(
-                "--png, --html, --verify, --missing-final and --max-episode-steps: expected a path, got the address "
+                "--png, --verify, --missing-final and --max-episode-steps: expected a path, got the address "
                 f"{source}"
             )
         from headrace.cli.inspect.server import show_server
 
-        show_server(source, authorities, as_json=as_json)
+        show_server(source, authorities, as_json=as_json, report=html)
         return
     if authorities is not None:
         raise click.UsageError(

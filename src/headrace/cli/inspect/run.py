@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import operator
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,9 @@ from headrace.cli import run_record, tables
 from headrace.cli.episode_source import Source, open_source
 from headrace.cli.episodes import spreads
 from headrace.cli.inspect import column_table, item_tables
+from headrace.cli.inspect import html as html_parts
 from headrace.cli.inspect.contents import Contents, EpisodeRow
+from headrace.cli.inspect.output_file import naming
 from headrace.cli.inspect.picture import draw
 from headrace.cli.inspect.reading import ContentsReader
 from headrace.cli.inspect.report import Report
@@ -57,25 +57,17 @@ def run(name: str, reading: dict[str, Any], *, as_json: bool, png: Path | None, 
         )
     record = run_record.read(Path(name))
     if png is not None:
-        with _naming(png):
+        with naming(png):
             draw(png, name, contents.rows, contents.sheet)
     if html is not None:
-        with _naming(html):
-            _report(source, contents, record).write(html)
+        with naming(html):
+            html_parts.write(html, _report(source, contents, record).page())
     if as_json:
         click.echo(
             json.dumps(encode({**_result(source, contents), "run": record}, "result"), allow_nan=False)
         )
     else:
         _show(source, contents, record)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
 
 
 def _report(source: Source, contents: Contents, record: dict[str, Any] | None) -> Report:

@@ -1,0 +1,22 @@
+"""Errors of the files that `headrace inspect` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turns errors of writing a file into one line that names it.
+
+    Raises:
+        click.ClickException: the file could not be written.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
