@@ -1,20 +1,26 @@
 """A server whose process is killed and started again; a process that has imported everything forks it."""
 
+import json
 import subprocess
 import sys
 
+import headrace as hr
+
+NUMBERS = hr.Signature.like({"n": 0})
+
 _FORKS = """
-import os, signal, sys, time
+import json, os, signal, sys, time
 import headrace as hr
 import headrace.server
-path, socket, bound, most = sys.argv[1:]
+path, socket, bound, most, signature = sys.argv[1:]
+signature = hr.Signature.from_json(json.loads(signature))
 fifo = hr.selectors.Fifo()
 limiter = hr.rate_limiters.Queue(int(bound)) if bound else hr.rate_limiters.MinSize(1)
 settings = {"max_size": 10**6, "rate_limiter": limiter, "max_times_sampled": int(most)}
 
 def serve():
     tables = [hr.Table(name, sampler=fifo, remover=fifo, **settings) for name in "tu"]
-    replay = hr.Replay(hr.Signature.like({"n": 0}), tables, path=path, capacity=200_000)
+    replay = hr.Replay(signature, tables, path=path, capacity=200_000)
     with hr.Server({"r": replay}, address=None, unix=socket):
         print("ready", flush=True)
         time.sleep(10**6)
@@ -36,16 +42,18 @@ for line in sys.stdin:
 
 
 class KilledServer:
-    """A server of the replay "r" on disk, with the tables "t" and "u" of `{"n": int}`.
+    """A server of the replay "r" on disk, with the tables "t" and "u".
 
     Args:
         folder: of the replay and the socket.
         bound: of the rate limiter, which is a queue; None: there is none.
         most: number of times that an item is sampled.
+        signature: of the replay.
     """
 
-    def __init__(self, folder, bound=None, most=1):
+    def __init__(self, folder, bound=None, most=1, signature=NUMBERS):
         arguments = [str(folder / "replay"), str(folder / "socket"), str(bound or ""), str(most)]
+        arguments.append(json.dumps(signature.to_json()))
         self.address = f"unix://{folder / 'socket'}"
         self._process = subprocess.Popen(
             [sys.executable, "-c", _FORKS, *arguments],
