@@ -1,4 +1,4 @@
-"""Asynchronous batches that show what the worker wrote in place, and batches that copy it, are the same to a user."""
+"""Batches that show what a worker or this process wrote in place, and batches that copy it, are the same to a user."""
 
 import contextlib
 import os
@@ -31,10 +31,15 @@ def form(request, monkeypatch):
     return request.param
 
 
-def collecting(lengths=(4, 4), **arguments):
+@pytest.fixture(params=[hr.AsyncCollector, hr.Collector])
+def kind(request):
+    return request.param
+
+
+def collecting(lengths=(4, 4), kind=hr.AsyncCollector, **arguments):
     made = iter([CounterEnv(length, copy=copy, layout="image") for copy, length in enumerate(lengths)])
     size = NUM_ENVS * STEPS
-    return hr.AsyncCollector(lambda: next(made), num_envs=NUM_ENVS, frames_per_batch=size, **arguments)
+    return kind(lambda: next(made), num_envs=NUM_ENVS, frames_per_batch=size, **arguments)
 
 
 def is_in_place(batch):
@@ -60,11 +65,11 @@ def check_same(batch, before):
         np.testing.assert_array_equal(batch[name], column, err_msg=name)
 
 
-def test_batches_are_the_same_in_both_forms_and_never_change(form):
+def test_batches_are_the_same_in_both_forms_and_never_change(form, kind):
     # CB4, CB8: observations that follow one another over steps, ends of episodes, and batches; kept while the worker
     # fills every page several times, and after its memory is released.
     lengths = [[1, 4, 6, 9], 100]
-    with collecting(lengths) as collector:
+    with collecting(lengths, kind) as collector:
         batches = [collector.next(timeout=20) for _ in range(8)]
         check_counters([numbers(batch) for batch in batches], lengths)
         kept = [(batches[0], copied(batches[0]))]
@@ -84,9 +89,9 @@ def test_batches_are_the_same_in_both_forms_and_never_change(form):
         check_same(batch, before)
 
 
-def test_a_batch_is_the_users_own(form):
+def test_a_batch_is_the_users_own(form, kind):
     # CB8: what is written into one batch is in no other one, and not in what the worker continues from.
-    with collecting() as collector:
+    with collecting(kind=kind) as collector:
         batches = []
         for _ in range(8):
             batch = collector.next(timeout=20)
@@ -96,7 +101,7 @@ def test_a_batch_is_the_users_own(form):
         check_counters(batches, [4] * NUM_ENVS)
 
 
-def test_masked_rows_are_zeros_in_both_forms(form):
+def test_masked_rows_are_zeros_in_both_forms(form, kind):
     # CB6: the environment takes a step for each reset, whose image must not show through.
     def make():
         return gymnasium.vector.SyncVectorEnv(
@@ -104,7 +109,7 @@ def test_masked_rows_are_zeros_in_both_forms(form):
             autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP,
         )
 
-    with hr.AsyncCollector(make, frames_per_batch=NUM_ENVS * STEPS) as collector:
+    with kind(make, frames_per_batch=NUM_ENVS * STEPS) as collector:
         batches = [collector.next(timeout=20) for _ in range(6)]
     assert is_in_place(batches[0]) == (form == "in place")
     assert any(not batch["mask"].all() for batch in batches)
@@ -114,10 +119,10 @@ def test_masked_rows_are_zeros_in_both_forms(form):
     check_counters([numbers(batch) for batch in batches], [3, 2])
 
 
-def test_a_learner_that_keeps_all_batches_gets_copies_when_pages_run_out(monkeypatch):
+def test_a_learner_that_keeps_all_batches_gets_copies_when_pages_run_out(monkeypatch, kind):
     # CB8: memory is bounded, and no batch waits for pages.
     monkeypatch.setattr(lent_pages, "_LEAST_NBYTES", 0)
-    with collecting() as collector:
+    with collecting(kind=kind) as collector:
         batches = [collector.next(timeout=20) for _ in range(40)]
         forms = [is_in_place(batch) for batch in batches]
         assert forms[0]
@@ -141,6 +146,32 @@ def test_a_state_keeps_the_batches_that_wait(monkeypatch):
             batch = collector.next(timeout=20)
             assert is_in_place(batch)
             check_same(batch, before)
+
+
+def test_what_a_user_writes_into_a_batch_is_not_in_the_replay(form):
+    # CF1, CH1: neither before, by a hook, which is refused, nor after.
+    signature = hr.collectors.signature(lambda: CounterEnv(4, layout="image"))
+    with hr.Replay(signature, [hr.Table.uniform(99, name="all")], capacity=999) as replay:
+        with collecting(kind=hr.Collector, replay_buffer=replay) as collector:
+            refused = []
+            collector.set_post_collect_hook(
+                lambda batch: refused.append(not batch["observation"].flags.writeable)
+            )
+            for _ in range(3):
+                batch = collector.next()
+                batch["observation"][...] = 77
+        assert refused == [True] * 3
+        assert not (replay.sample("all", 50).data["observation"] == 77).any()
+
+
+def test_pages_of_this_process_are_used_again_after_a_fork(monkeypatch):
+    # The child has a copy of private memory.
+    monkeypatch.setattr(lent_pages, "_LEAST_NBYTES", 0)
+    with collecting(kind=hr.Collector) as collector:
+        for _ in range(30):
+            batch = collector.next()
+            assert in_forked_child(batch["observation"].sum) == batch["observation"].sum()
+            assert is_in_place(batch)
 
 
 # ---- pages ---------------------------------------------------------------------------------------------------------

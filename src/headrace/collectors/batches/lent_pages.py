@@ -31,7 +31,8 @@ class LentPages:
     A lent page is used again when the last array over it is garbage. Until then it belongs to the batch: the writer
     does not write there, and no other reader looks there, so the arrays are writable.
 
-    A forked child has a copy of the pages that were lent at the fork. The parent never uses these again.
+    A forked child has a copy of the pages that were lent at the fork. The parent never uses these again if they are in
+    shared memory.
 
     Args:
         store: of rollouts, one a page, each of which is read once.
@@ -55,7 +56,8 @@ class LentPages:
         ]
         # The arrays that are alive, by page and column. All arrays over the same memory refer to them.
         self._lent: weakref.WeakValueDictionary[tuple[int, str], NDArray[Any]] = weakref.WeakValueDictionary()
-        _LENDERS.add(self)
+        if store.arena.is_shareable:  # Private memory is copied at a fork by the system.
+            _LENDERS.add(self)
 
     def lend(self, segments: Collection[Segment], lanes: int) -> dict[str, NDArray[Any]]:
         """Returns the wide columns of a rollout in place, `[n, T, ...]`.

@@ -7,6 +7,7 @@ from collections import deque
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.block_reader import BlockReader
+from headrace.collectors.batches.lent_pages import LentPages
 from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
@@ -42,7 +43,7 @@ class LocalRows:
         # Steps of the rollout under way that were taken in.
         self._taken = 0
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
-        self._reader = BlockReader(store, num_envs, observed)
+        self._reader = BlockReader(store, num_envs, observed, LentPages(store))
         self._maker = maker
         self._grantor = LeaseGrantor(Destination(store), num_envs, self._take, committed=self._reader.add)
         self._grantor.open(observed)
@@ -83,8 +84,9 @@ class LocalRows:
         commit, counts = self._loop.report()
         begin = self._loop.times.clock()
         self._grantor.commit(commit)
-        arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._loop.steps)
-        self._reader.copy_into(arrays, 0)
+        reader = self._reader
+        arrays = self._maker.begin(reader.signature, reader.observed, self._loop.steps, reader.in_place())
+        reader.copy_into(arrays, 0)
         self._begin_page()
         self._taken = 0
         batch = self._maker.finish(arrays)
