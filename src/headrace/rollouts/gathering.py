@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
 from headrace.checks import check_count
 
 _UNITS = ("env_steps", "agent_steps")
+# Each worker counts these from 0.
+_OWN_NUMBERS = (SampleBatch.EPS_ID, SampleBatch.ENV_ID, "fragment_id")
 
 Sampled = TypeVar("Sampled", SampleBatch, MultiAgentBatch, covariant=True)
 
@@ -27,6 +32,9 @@ def gather(
     """Samples from every worker, round after round, until there are enough steps, and puts all together.
 
     Fragments stay whole and every worker has an equal share, so the result may be larger than asked for.
+
+    Each worker counts `episode_id`, `env_id` and `fragment_id` from 0. With W workers, number k of worker i becomes
+    k * W + i, so rows of different workers never have the same number.
 
     Args:
         workers: objects with `sample()`, which all return a `SampleBatch`, or all a `MultiAgentBatch`.
@@ -56,9 +64,23 @@ def gather(
     steps = 0
     while steps < size:
         sampled = [worker.sample() for worker in every]
-        batches += sampled
+        batches += [_numbered(batch, place, len(every)) for place, batch in enumerate(sampled)]
         steps += sum(
             batch.env_steps() if count_steps_by == "env_steps" else batch.agent_steps() for batch in sampled
         )
     kind = type(batches[0])
     return kind.concat(batches)
+
+
+def _numbered(batch: Sampled, place: int, workers: int) -> Sampled:
+    """Returns a batch of one of several workers with numbers that the other workers do not use."""
+    if workers == 1:
+        return batch
+    if isinstance(batch, MultiAgentBatch):
+        policies = {name: _numbered(each, place, workers) for name, each in batch.policy_batches.items()}
+        return type(batch)(policies, batch.env_steps())
+    result = copy.copy(batch)
+    for name in _OWN_NUMBERS:
+        if name in result:
+            result[name] = np.asarray(result[name]) * workers + place
+    return result
