@@ -19,6 +19,7 @@ from headrace.ends import Autoreset
 from headrace.envs.adapters.old_gym import reset_values, step_values
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
+from headrace.envs.row_copy import write_row
 from headrace.envs.states import EnvironmentStates
 from headrace.envs.tensors import TensorBoundary, boundary_of
 from headrace.errors import SpecError
@@ -151,7 +152,6 @@ class SingleEnvStepper(EnvironmentStates):
         reward, info_columns = result.reward, self._columns.info
         # An observation without a tree, as most are, is written without a loop over its leaves.
         bare = out["observation"] if self._columns.observation_is_bare else None
-        bare_size = self._columns.sizes.get("observation", 0)
         on_info = self.on_info
         ended: list[int] = []
         i, action = 0, None
@@ -161,10 +161,7 @@ class SingleEnvStepper(EnvironmentStates):
                 if unchecked:
                     self._check_step(i, returned)
                 observation, reward[i], is_terminated, is_truncated, info = returned
-                # NumPy would broadcast an array of fewer numbers. Plain numbers have no size; lists are rare.
-                if bare is not None and getattr(observation, "size", 1) == bare_size:
-                    bare[rows[i]] = observation
-                else:
+                if bare is None or not write_row(bare, rows[i], observation):
                     self._write_leaves(i, observation, out, rows[i])
                 if is_terminated or is_truncated:
                     result.terminated[i], result.truncated[i] = is_terminated, is_truncated
@@ -186,6 +183,9 @@ class SingleEnvStepper(EnvironmentStates):
             leaf = observation
             for key in keys:
                 leaf = leaf[key]
+            if write_row(out[name], row, leaf):
+                continue
+            # NumPy would broadcast an array of fewer numbers. Plain numbers have no size; lists are rare.
             if getattr(leaf, "size", 1) != self._columns.sizes[name]:
                 leaf = self._checked_leaf(i, name, leaf)
             out[name][row] = leaf

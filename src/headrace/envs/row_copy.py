@@ -1,0 +1,82 @@
+"""The copy of an observation into its row of a column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+from numpy.typing import NDArray
+
+if cython.compiled:
+    from cython.cimports.headrace.kernels.hints import hr_move, hr_settle, hr_stream
+    from cython.cimports.numpy import (
+        PyArray_CheckExact,
+        PyArray_CompareLists,
+        PyArray_DATA,
+        PyArray_DIM,
+        PyArray_DIMS,
+        PyArray_ISCARRAY,
+        PyArray_ISCARRAY_RO,
+        PyArray_NBYTES,
+        PyArray_NDIM,
+        PyArray_TYPE,
+        PyTypeNum_ISNUMBER,
+    )
+else:
+    from headrace.kernels.kinds import Bool, Int
+
+    # Bytes of a row, and of the column of a step, from which on rows go past the caches. These cannot keep a rollout of
+    # them, and an ordinary store first reads what it writes over.
+    STREAMED_ROW, STREAMED_STEP = 1 << 12, 1 << 17
+
+
+def write_row(column: NDArray[Any], row: Int, value: Any) -> Bool:
+    """Does `column[row] = value` for an array of the column's dtype and the row's shape, in a third of the time.
+
+    Args:
+        column: `[n, ...]`, of one step of n environments.
+        row: in range.
+        value: anything.
+
+    Returns:
+        Whether it was written. If not, NumPy is to write it, after a check.
+
+    >>> import numpy as np
+    >>> column = np.zeros((2, 3))
+    >>> if not write_row(column, 1, np.ones(3)):
+    ...     column[1] = np.ones(3)
+    >>> column.tolist(), write_row(column, 0, [1, 2, 3])
+    ([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], False)
+    """
+    if cython.compiled:
+        return PyArray_CheckExact(value) and _is_copied(column, row, value)
+    else:
+        return False
+
+
+def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any]) -> Bool:
+    """Copies the bytes of a row that is of this shape and dtype; returns whether it is."""
+    if cython.compiled:
+        kind = PyArray_TYPE(value)
+        axes = PyArray_NDIM(value)
+        if (
+            kind != PyArray_TYPE(column)
+            or not PyTypeNum_ISNUMBER(kind)
+            or axes + 1 != PyArray_NDIM(column)
+            or not PyArray_CompareLists(PyArray_DIMS(value), PyArray_DIMS(column) + 1, axes)
+            or not PyArray_ISCARRAY_RO(value)
+            or not PyArray_ISCARRAY(column)
+            or not 0 <= row < PyArray_DIM(column, 0)
+        ):
+            return False
+        count: Int = PyArray_NBYTES(value)
+        to = cython.cast(cython.p_uchar, PyArray_DATA(column)) + row * count
+        source = cython.cast(cython.p_uchar, PyArray_DATA(value))
+        if count < STREAMED_ROW or count % 16 != 0 or PyArray_NBYTES(column) < STREAMED_STEP:
+            hr_move(to, source, count)
+        else:
+            hr_stream(to, source, count)
+            hr_settle()
+        return True
+    else:
+        return False

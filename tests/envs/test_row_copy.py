@@ -1,0 +1,67 @@
+"""An observation that is copied into its row as bytes, or by NumPy: the same, or nothing is written."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.envs.row_copy import STREAMED_ROW, STREAMED_STEP, write_row
+
+IS_PLAIN = os.environ.get("HEADRACE_PLAIN", "0") != "0"
+DTYPES = ["u1", "i4", "f4", ">f4", "f8", "?", "f2", "M8[s]", "O"]
+
+
+@given(
+    shape=st.sampled_from([(), (3,), (2, 3), (3, 2), (6,)]),
+    dtype=st.sampled_from(DTYPES),
+    given_shape=st.none() | st.sampled_from([(), (1,), (3,), (2, 3), (1, 3), (6,)]),
+    given_dtype=st.none() | st.sampled_from(DTYPES),
+    row=st.integers(0, 3),
+    order=st.sampled_from(["C", "F"]),
+    step=st.sampled_from([1, 2]),
+    is_aligned=st.booleans(),
+)
+def test_a_row_is_what_numpy_writes_or_is_left(
+    shape, dtype, given_shape, given_dtype, row, order, step, is_aligned
+):
+    # collectors CE5: arrays of another shape, dtype or layout are left to NumPy, which is called after a check.
+    given_shape = shape if given_shape is None else given_shape
+    given_dtype = dtype if given_dtype is None else given_dtype
+    value = np.arange(2 * int(np.prod(given_shape)), dtype="i8").reshape(*given_shape, 2).astype(given_dtype)
+    value = np.asarray(value[..., 0], order=order) if step == 1 else value[..., 0]
+    if not is_aligned and value.dtype != object:
+        memory = np.zeros(value.nbytes + 1, "u1")[1:]
+        value = np.ndarray(value.shape, value.dtype, memory, strides=None)
+    column = np.full((4, *shape), 9, "i8").astype(dtype)
+    before = column.copy()
+    is_written = write_row(column, row, value)
+    before[row] = value if is_written else before[row]
+    np.testing.assert_array_equal(column, before)
+    is_same = shape == given_shape and np.dtype(dtype) == np.dtype(given_dtype) and is_aligned
+    if is_same and dtype in ("u1", "i4", "f4", "f8", "?", "f2") and value.flags.c_contiguous and not IS_PLAIN:
+        assert is_written
+    if shape != given_shape or np.dtype(dtype) != np.dtype(given_dtype) or dtype in (">f4", "M8[s]", "O"):
+        assert not is_written
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 1.0, [1.0, 2.0], None, np.ma.ones(2)])
+def test_other_values_and_rows_are_left(wrong):
+    column = np.zeros((2, 2))
+    row, value = (wrong, np.ones(2)) if isinstance(wrong, int) else (0, wrong)
+    assert not write_row(column, row, value)
+    assert not column.any()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_large_rows_that_go_past_the_caches_are_the_same(first):
+    # Rows that begin at a multiple of 16 bytes, and rows that do not.
+    width, count = STREAMED_ROW, STREAMED_STEP // STREAMED_ROW
+    memory = np.zeros(count * width + 128, np.uint8)
+    begin = first - memory.ctypes.data % 64 + 64
+    column = memory[begin : begin + count * width].reshape(count, width)
+    rows = np.random.default_rng(0).integers(0, 256, (count, width), np.uint8)
+    for row, value in enumerate(rows):
+        assert write_row(column, row, value) != IS_PLAIN
+    assert IS_PLAIN or np.array_equal(column, rows)
