@@ -17,8 +17,8 @@ from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
 if TYPE_CHECKING:
+    from headrace.persist.checkpoint.stored import StoredCheckpoint
     from headrace.persist.disk.stored import StoredReplay
-    from headrace.replay import Replay
 
 # Entries of a folder without episodes that the error names, at most.
 _NAMED = 5
@@ -36,8 +36,7 @@ class Source:
         observation_space, action_space: None if unknown.
         env_spec: the gymnasium EnvSpec of the environment; None if unknown.
         tables: maps the name of each table to the number of its items; None if it is not a replay.
-        replay: the replay of a checkpoint; None for other kinds.
-        stored: a store on disk; None for other kinds.
+        stored: a checkpoint or a store on disk; None for other kinds.
         sizes: numbers of bytes of a store. They are not metadata of its episodes.
     """
 
@@ -49,8 +48,7 @@ class Source:
     action_space: Any = None
     env_spec: Any = None
     tables: Mapping[str, int] | None = None
-    replay: Replay | None = None
-    stored: StoredReplay | None = None
+    stored: StoredCheckpoint | StoredReplay | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -131,8 +129,8 @@ def _parsed(parse: Callable[[str], Any], text: Any) -> Any:
 def _open_replay(folder: Path, name: str) -> Iterator[Source]:
     from headrace.datasets.stored_episodes import episodes
     from headrace.persist.checkpoint.folders import candidates, is_checkpoint
+    from headrace.persist.checkpoint.stored import StoredCheckpoint
     from headrace.persist.disk.stored import StoredReplay, is_store
-    from headrace.replay import Replay
 
     if is_store(folder):
         with StoredReplay(folder) as stored:
@@ -152,10 +150,14 @@ def _open_replay(folder: Path, name: str) -> Iterator[Source]:
             f"{name}: expected episodes: a dataset, a folder of headrace collect, the store or a checkpoint of a "
             f"replay; the folder holds {held}"
         )
-    with Replay.load(folder) as replay:
-        tables = {table: len(replay.table(table)) for table in replay.table_names}
+    with StoredCheckpoint(folder) as checkpoint:
         yield Source(
-            name=name, kind="replay", episodes=episodes(replay), metadata={}, tables=tables, replay=replay
+            name=name,
+            kind="replay",
+            episodes=episodes(checkpoint),
+            metadata={},
+            tables=checkpoint.tables,
+            stored=checkpoint,
         )
 
 

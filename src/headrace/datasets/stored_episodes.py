@@ -57,7 +57,7 @@ def episodes(replay: Replay | StoredSteps) -> ReplayEpisodes:
 
 
 class StoredSteps(Protocol):
-    """Stored steps of a `Replay`, or of a store on disk that is open for reading only."""
+    """Stored steps of a `Replay`, or of a checkpoint or a store on disk that is open for reading only."""
 
     @property
     def signature(self) -> Signature:

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.cli.inspect import item_tables
-from headrace.cli.inspect.item_tables import read_stored_tables, read_tables
+from headrace.cli.inspect.item_tables import read_tables
+from headrace.persist.checkpoint.stored import StoredCheckpoint
 from headrace.persist.disk.stored import StoredReplay
 
 STEP = {"observation": np.zeros(3), "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
@@ -27,17 +27,20 @@ def filled(tables, items=300, length=1, path=None):
     return replay
 
 
+def saved_tables(replay, folder):
+    with StoredCheckpoint(replay.save(folder)) as stored:
+        return read_tables(stored)
+
+
 @pytest.mark.parametrize("length", [1, 4])
-@pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_all_items_are_read(monkeypatch, length, at_once):
-    monkeypatch.setattr(item_tables, "_ITEMS_AT_ONCE", at_once)
+def test_all_items_are_read(tmp_path, length):
     with filled(
         [hr.Table.prioritized(99, 1.0), hr.Table.uniform(9, name="q")], items=20, length=length
     ) as replay:
         keys = next(replay.items("replay", 99)).info.keys
         replay.update_priorities("replay", keys, np.arange(20))
         before = replay.statistics()
-        found = read_tables(replay)
+        found = saved_tables(replay, tmp_path)
         assert replay.statistics() == before
         assert list(found) == ["replay", "q"]
         assert found["replay"].distribution == replay.table("replay").distribution()
@@ -65,9 +68,14 @@ def test_a_store_on_disk_shows_what_its_replay_shows(tmp_path):
         for name in ("replay", "u", "heap"):
             replay.sample(name, 5)
         replay.sample("q", 3)
-        expected = read_tables(replay)
+        expected = saved_tables(replay, tmp_path / "saved")
+        assert {name: each.distribution for name, each in expected.items()} == {
+            name: replay.table(name).distribution() for name in replay.table_names
+        }
+        weights = [replay.table(name).statistics().total_weight for name in replay.table_names]
+        assert [each.has_weights for each in expected.values()] == [weight is not None for weight in weights]
     with StoredReplay(tmp_path / "store") as stored:
-        found = read_stored_tables(stored)
+        found = read_tables(stored)
     assert {name: each.as_json() for name, each in found.items()} == {
         name: each.as_json() for name, each in expected.items()
     }
@@ -79,9 +87,9 @@ def test_a_store_on_disk_shows_what_its_replay_shows(tmp_path):
     assert "priority: low" in told.output
 
 
-def test_an_empty_table_has_no_priorities():
+def test_an_empty_table_has_no_priorities(tmp_path):
     with hr.Replay(hr.Signature.like(STEP), [hr.Table.queue("q", 9)]) as replay:
-        found = read_tables(replay)["q"]
+        found = saved_tables(replay, tmp_path)["q"]
     assert (found.priorities.number("low"), found.as_json()["priorities"]["histogram"]) == (None, None)
 
 
@@ -96,12 +104,12 @@ def test_an_empty_table_has_no_priorities():
     ],
     ids=["one of many", "equal", "few", "uniform", "queue"],
 )
-def test_weights_of_a_few_items_are_suspicious(table, priorities, is_suspicious):
+def test_weights_of_a_few_items_are_suspicious(tmp_path, table, priorities, is_suspicious):
     with filled([table]) as replay:
         keys = next(replay.items("t", 999)).info.keys
         assert len(keys) == len(priorities)
         replay.update_priorities("t", keys, priorities)
-        found = read_tables(replay)["t"].suspicions()
+        found = saved_tables(replay, tmp_path)["t"].suspicions()
     assert len(found) == is_suspicious
     if is_suspicious:
         assert found[0].startswith(

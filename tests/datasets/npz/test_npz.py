@@ -241,16 +241,3 @@ def test_a_zip_of_other_things(tmp_path):
         archive.writestr("readme.txt", "hello")
     with pytest.raises(hr.DatasetError, match="readme.txt"):
         load_npz(tmp_path / "x.npz")
-
-
-def test_g11_a_file_that_memory_does_not_hold_says_what_to_do(tmp_path, monkeypatch):
-    path = save_npz([episode(3)], tmp_path / "x.npz")
-
-    def too_large(*arguments, **options):
-        raise MemoryError("Unable to allocate 1.71 GiB")
-
-    monkeypatch.setattr(np.lib.format, "read_array", too_large)
-    with pytest.raises(
-        hr.DatasetError, match=r"x\.npz: .*1\.71 GiB; an npz file is read whole.*Minari or Parquet"
-    ):
-        load_npz(path)

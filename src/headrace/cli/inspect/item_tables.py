@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from headrace.cli.inspect.columns import ColumnGatherer, ColumnSummary
-from headrace.persist.disk.stored import StoredReplay
-from headrace.replay import Replay
 from headrace.statistics import TableDistribution
-from headrace.tables.distribution import distribution_of, priorities_of, slots_of
-from headrace.tables.items.layout import PRIORITIZED, UNIFORM
-from headrace.views import View
+from headrace.store.store import Store
+from headrace.tables.distribution import SkippedKeys, distribution_of, priorities_of
+from headrace.tables.items.layout import PRIORITIZED, UNIFORM, ItemArrays
 
-# Items whose priorities are read at once. With them comes one small column, which may be a long sequence.
-_ITEMS_AT_ONCE = 256
 # Fewer items than this share of a table have all the weight: then batches hold little else.
 _SMALL_SHARE, _LARGE_TABLE = 0.01, 100
 
@@ -77,35 +73,28 @@ class TableSummary:
         ]
 
 
-def read_tables(replay: Replay) -> Mapping[str, TableSummary]:
-    """Returns a summary of each table, in memory that does not grow with the number of items."""
-    return {name: _summary(replay, name) for name in replay.table_names}
+class StoredTables(Protocol):
+    """Tables of a replay that is stored in files.
 
-
-def read_stored_tables(stored: StoredReplay) -> Mapping[str, TableSummary]:
-    """Returns a summary of each table of a store on disk.
-
-    Ages count from the newest item in the store: its files do not tell which keys were given to no item.
+    Attributes:
+        store: the rows of their items.
+        items: the name of each table to its items.
+        next_key, skipped_keys: the key that the next item would get, and those that no item was given.
     """
-    newest = max(
-        (int(items.keys[slots_of(items)].max(initial=0)) for items in stored.items.values()), default=0
-    )
+
+    store: Store
+    items: dict[str, ItemArrays]
+    next_key: int
+    skipped_keys: SkippedKeys
+
+
+def read_tables(stored: StoredTables) -> Mapping[str, TableSummary]:
+    """Returns a summary of each table."""
     found = {}
     for name, items in stored.items.items():
         priorities = ColumnGatherer(np.dtype(np.float64), ())
         priorities.add(priorities_of(items))
-        distribution = distribution_of(name, items, stored.store, newest + 1, ())
+        distribution = distribution_of(name, items, stored.store, stored.next_key, stored.skipped_keys)
         has_weights = items.sampler.kind in (PRIORITIZED, UNIFORM)
         found[name] = TableSummary(distribution, has_weights, priorities.summary())
     return found
-
-
-def _summary(replay: Replay, name: str) -> TableSummary:
-    columns = replay.signature.columns
-    smallest = min(columns, key=lambda path: columns[path].dtype.itemsize * int(np.prod(columns[path].shape)))
-    priorities = ColumnGatherer(np.dtype(np.float64), ())
-    for items in replay.items(name, _ITEMS_AT_ONCE, views={"smallest": View(smallest)}):
-        priorities.add(items.info.priorities)
-    table = replay.table(name)
-    has_weights = table.statistics().total_weight is not None
-    return TableSummary(table.distribution(), has_weights, priorities.summary())

@@ -15,7 +15,7 @@ from headrace.cli.inspect.columns import (
 from headrace.cli.inspect.contact_sheet import ContactSheet
 from headrace.cli.inspect.contents import Contents, EpisodeRow
 from headrace.cli.inspect.episode_checks import BoundsCheck, Copies
-from headrace.cli.inspect.item_tables import TableSummary, read_stored_tables, read_tables
+from headrace.cli.inspect.item_tables import TableSummary, read_tables
 from headrace.datasets.exporting.structure import FREE_PARTS, Array, Structure, part_of
 from headrace.trajectories.episode import Episode
 
@@ -76,9 +76,7 @@ class ContentsReader:
 
 
 def _tables(source: Source) -> Mapping[str, TableSummary]:
-    if source.replay is not None:
-        return read_tables(source.replay)
-    return {} if source.stored is None else read_stored_tables(source.stored)
+    return {} if source.stored is None else read_tables(source.stored)
 
 
 class _Columns:

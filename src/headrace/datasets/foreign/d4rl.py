@@ -18,6 +18,7 @@ from headrace.datasets.errors import dataset_errors, existing_file
 from headrace.datasets.exporting.structure import Array, part_of
 from headrace.datasets.foreign.flat import FlatDataset
 from headrace.datasets.hdf5 import h5py
+from headrace.datasets.large_arrays import empty_array
 from headrace.datasets.minari.recorded import one_column
 from headrace.datasets.nesting import nested
 from headrace.errors import DatasetError
@@ -107,7 +108,10 @@ class D4rlArrays:
 def _array(dataset: Any) -> Array:
     if h5py.check_string_dtype(dataset.dtype) is not None:
         return np.array(dataset.asstr()[()], np.str_)
-    array: Array = dataset[()]
+    if not dataset.size or not dataset.ndim:
+        return np.asarray(dataset[()])
+    array = empty_array(dataset.shape, dataset.dtype)
+    dataset.read_direct(array)
     return array
 
 

@@ -17,12 +17,15 @@ from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.errors import dataset_errors
 from headrace.datasets.exporting.structure import FREE_PARTS, Array, describe, part_of
 from headrace.datasets.foreign.columns import episode_of, find_columns
+from headrace.datasets.large_arrays import take_rows
 from headrace.datasets.npz.archive import LENGTHS
 from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
 _log = logging.getLogger(__name__)
 
+# Rows of observations are compared in parts of this size.
+_BYTES_AT_ONCE = 4 << 20
 _NEXT = "next_observations"
 _ACCEPTED = {
     "observations": ("observations",),
@@ -56,10 +59,10 @@ class NamedArrays(Protocol):
 
 
 class FlatDataset(EpisodeDataset):
-    """Episodes of arrays that hold one episode after the other, in memory.
+    """Episodes of arrays that hold one episode after the other.
 
     Args:
-        arrays: are read at once.
+        arrays: are read at once; large ones lie in temporary files.
         missing_final: treatment of episodes whose last observation is not there, because there are neither
             `next_observations` nor lengths of episodes: "error", "drop" or "repeat", as in `load_d4rl`.
         metadata: description of the dataset.
@@ -157,17 +160,26 @@ def _insert_final_observations(arrays: NamedArrays, columns: _Columns, lengths: 
                 arrays.path,
                 name,
             )
-        columns[path] = np.insert(array, stops, following[stops - 1], axis=0)
+        rows = np.arange(steps)
+        with_finals = take_rows(array, np.insert(rows, stops, rows[stops - 1]))
+        with_finals[stops + np.arange(len(stops))] = following[stops - 1]
+        columns[path] = with_finals
 
 
 def _is_followed(array: Array, following: Array, stops: _Lengths) -> bool:
     """Whether each row of an episode, but its first, is the following one of the row before; NaN equals NaN."""
-    after, expected = array[1:], following[:-1]
-    differs = after != expected
-    differs[stops[:-1] - 1] = False
-    if differs.any() and array.dtype.kind in "fc":
-        differs &= (after == after) | (expected == expected)
-    return not differs.any()
+    last, at_once = len(array) - 1, max(1, _BYTES_AT_ONCE * len(array) // max(array.nbytes, 1))
+    for begin in range(0, last, at_once):
+        end = min(begin + at_once, last)
+        after, expected = array[begin + 1 : end + 1], following[begin:end]
+        differs = after != expected
+        first, beyond = np.searchsorted(stops, (begin, end), "right")
+        differs[stops[first:beyond] - 1 - begin] = False
+        if differs.any() and array.dtype.kind in "fc":
+            differs &= (after == after) | (expected == expected)
+        if differs.any():
+            return False
+    return True
 
 
 def _end_at_last_observations(
@@ -193,9 +205,9 @@ def _end_at_last_observations(
     copies[last[shorter == 0]] = 0
     for path, array in columns.items():
         if part_of(path) == "observations":
-            columns[path] = np.repeat(array, copies, axis=0)
+            columns[path] = take_rows(array, np.repeat(np.arange(steps), copies))
         elif array.ndim and len(array) == steps:
-            columns[path] = array[stays]
+            columns[path] = take_rows(array, np.flatnonzero(stays))
     return shorter[shorter > 0]
 
 

@@ -15,7 +15,7 @@ def load_d4rl(
 
     Episodes end at their flags; the rest after the last flag is an unfinished episode. With `next_observations` the
     last one of each episode is its final observation. `infos/...` become infos, and `metadata/...` becomes
-    `dataset.metadata`. All arrays are read into memory at once. Needs `pip install "headrace[minari]"`, but not D4RL.
+    `dataset.metadata`. The file is read at once. Needs `pip install "headrace[minari]"`, but not D4RL.
 
     Args:
         path: of the file.

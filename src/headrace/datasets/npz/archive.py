@@ -12,7 +12,9 @@ import numpy as np
 
 from headrace.datasets.errors import dataset_errors, existing_file
 from headrace.datasets.exporting.structure import Array
+from headrace.datasets.large_arrays import empty_array
 from headrace.errors import DatasetError
+from headrace.persist.whole_file import bytes_of
 
 LENGTHS = "episode_lengths"
 HEADER = "headrace"
@@ -20,10 +22,10 @@ HEADER = "headrace"
 MARK = b"headrace episodes"
 
 _CHUNK = 1 << 20
-_TOO_LARGE = (
-    "an npz file is read whole. Read it where there is more memory, and keep large data in Minari or Parquet, which "
-    "hold only one episode in memory"
-)
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 class NpzArchive:
@@ -54,14 +56,17 @@ class NpzArchive:
         self.comment = self._zip.comment
 
     def read(self, name: str) -> Array:
-        """Reads one array.
+        """Reads one array, which lies in a temporary file if it is large.
 
         Raises:
-            DatasetError: the array is missing, is damaged, or holds Python objects.
+            DatasetError: the array is missing, is damaged, or holds Python objects; or the folder of temporary files is
+                full.
         """
         with self._entry(name) as entry:
-            array: Array = np.lib.format.read_array(entry, allow_pickle=False)
-        return array
+            shape, by_columns, dtype = _read_header(entry)
+            array = empty_array(shape[::-1] if by_columns else shape, dtype)
+            _read_into(entry, array)
+        return array.T if by_columns else array
 
     def verify(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Returns shape and dtype of one array after reading all of its bytes, a part at a time.
@@ -70,10 +75,7 @@ class NpzArchive:
             DatasetError: as `read`.
         """
         with self._entry(name) as entry:
-            version = np.lib.format.read_magic(entry)
-            if version != (1, 0):
-                raise ValueError(f"expected version 1.0 of the array format, got {version}")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(entry)
+            shape, _, dtype = _read_header(entry)
             left = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
             while left:
                 chunk = entry.read(min(left, _CHUNK))
@@ -92,10 +94,29 @@ class NpzArchive:
         if name not in self.names:
             raise DatasetError(f"{self.path}: {name} is missing; there are {', '.join(self.names)}")
         with dataset_errors(self.path, name), self._zip.open(f"{name}.npy") as entry:
-            try:
-                yield entry
-            except MemoryError as error:
-                raise MemoryError(f"{error}; {_TOO_LARGE}") from error
+            yield entry
             # The checksum is compared at the end.
             if entry.read(1):
                 raise ValueError("expected the end of the array, got more bytes")
+
+
+def _read_header(entry: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Reads shape, whether the values stand column by column, and dtype."""
+    version = np.lib.format.read_magic(entry)
+    if version not in _HEADERS:
+        raise ValueError(f"expected version 1.0 or 2.0 of the array format, got {version}")
+    shape, by_columns, dtype = _HEADERS[version](entry)
+    if dtype.hasobject:
+        raise ValueError("expected numbers, bools or strings, got Python objects")
+    return shape, by_columns, dtype
+
+
+def _read_into(entry: IO[bytes], array: Array) -> None:
+    """Fills a contiguous array with the next bytes."""
+    left = bytes_of(array)
+    while left:
+        chunk = entry.read(min(len(left), _CHUNK))
+        if not chunk:
+            raise ValueError(f"{len(left)} bytes are missing")
+        left[: len(chunk)] = chunk
+        left = left[len(chunk) :]

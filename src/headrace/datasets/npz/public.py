@@ -75,7 +75,8 @@ def load_npz(path: str | os.PathLike[str]) -> EpisodeDataset:
     """Opens an npz file of episodes, written by `save_npz` or by another tool.
 
     A file of another tool needs `observations`, `actions`, `rewards`, `terminations` (or `terminals`), `truncations`
-    (or `timeouts`), and either `episode_lengths` or `next_observations`. All arrays are read into memory at once.
+    (or `timeouts`), and either `episode_lengths` or `next_observations`. The file is read at once; arrays of
+    more than 64 MiB lie in temporary files (in the folder that `TMPDIR` names).
 
     Args:
         path: of the file; `.npz` may be left out.

@@ -30,10 +30,10 @@ class ForeignNpzDataset(FlatDataset):
 
 
 class NpzDataset(HeaderDataset):
-    """Episodes of a file of `save_npz`, whose arrays are in memory.
+    """Episodes of a file of `save_npz`.
 
     Args:
-        archive: is read at once.
+        archive: is read at once; large arrays lie in temporary files.
 
     Raises:
         DatasetError: the file is damaged, or its arrays do not fit its header.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,18 @@ from headrace.store.layout import (
     reserved_pages,
     versions_in,
 )
+from headrace.store.memory.arena import Arena
 from headrace.store.pages.ranges import used_ranges
 from headrace.store.store import Store
 
 
-def new_store(manifest: Manifest, words: NDArray[np.int64]) -> Store:
+def new_store(manifest: Manifest, words: NDArray[np.int64], make_arena: Callable[[int], Arena]) -> Store:
     """Returns an empty store with space for these pages.
 
     Args:
         manifest: of the checkpoint.
         words: int64[pages, PAGE_WORDS], of its pages.
+        make_arena: where the store lives.
 
     Raises:
         ValueError: these are not words of pages.
@@ -42,7 +44,14 @@ def new_store(manifest: Manifest, words: NDArray[np.int64]) -> Store:
     reserved = reserved_pages(manifest.capacity, signature.nbytes, manifest.page_rows)
     # A checkpoint may have more pages than this machine would reserve.
     num_pages = max(reserved, len(words) + SPARE_PAGES)
-    return Store(signature, manifest.capacity, page_rows=manifest.page_rows, num_pages=num_pages)
+    return Store(
+        signature,
+        manifest.capacity,
+        make_arena=make_arena,
+        make_index=make_arena,
+        page_rows=manifest.page_rows,
+        num_pages=num_pages,
+    )
 
 
 def request_rows(files: CheckpointFiles, store: Store, words: NDArray[np.int64]) -> str:

@@ -22,6 +22,7 @@ from headrace.persist.generator import generator_state
 from headrace.persist.recovery import recover
 from headrace.persist.states import ReplayState
 from headrace.spec import Signature
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.tables.description.table import Table
 from headrace.tables.description.table_json import table_from_json
@@ -30,6 +31,7 @@ from headrace.tables.table_state import TableState
 
 T = TypeVar("T")
 
+MakeArena = Callable[[int], Arena]
 Loaded = ReplayState[ItemMemory]
 """The state of a replay whose items lie in the arrays that its tables will use."""
 
@@ -39,20 +41,24 @@ class _OtherTables(CheckpointError):
 
 
 def load(
-    path: str | os.PathLike[str], tables: Sequence[Table] | None, make: Callable[[Loaded, Store], T]
+    path: str | os.PathLike[str],
+    tables: Sequence[Table] | None,
+    make: Callable[[Loaded, Store], T],
+    make_arena: MakeArena = Arena.private_sparse,
 ) -> T:
     """Reads a checkpoint and makes a replay of it; see `Replay.load`.
 
     Args:
         path, tables: as of `Replay.load`.
         make: makes a replay of a state and its store, whose rows are complete. A ValueError that it raises is damage.
+        make_arena: where the store keeps rows, and all that it knows of them.
     """
     place = Path(path)
     if is_checkpoint(place):
-        return _load_one(place, tables, make)
+        return _load_one(place, tables, make, make_arena)
     for candidate in candidates(place):
         try:
-            return _load_one(candidate, tables, make)
+            return _load_one(candidate, tables, make, make_arena)
         except _OtherTables:
             raise
         except CheckpointError as error:
@@ -62,10 +68,12 @@ def load(
     )
 
 
-def _load_one(folder: Path, tables: Sequence[Table] | None, make: Callable[[Loaded, Store], T]) -> T:
+def _load_one(
+    folder: Path, tables: Sequence[Table] | None, make: Callable[[Loaded, Store], T], make_arena: MakeArena
+) -> T:
     manifest = read_manifest(folder)
     with _damage_in(folder / MANIFEST):
-        state, store = _read(folder, manifest, tables)
+        state, store = _read(folder, manifest, tables, make_arena)
         with ExitStack() as on_failure:
             on_failure.callback(store.close)
             made = make(state, store)
@@ -82,7 +90,9 @@ def _damage_in(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path}: the checkpoint contradicts itself: {error}") from error
 
 
-def _read(folder: Path, manifest: Manifest, tables: Sequence[Table] | None) -> tuple[Loaded, Store]:
+def _read(
+    folder: Path, manifest: Manifest, tables: Sequence[Table] | None, make_arena: MakeArena
+) -> tuple[Loaded, Store]:
     """Reads the state of a checkpoint, with other settings if `tables` has them, and the store."""
     files = CheckpointFiles(folder, manifest.files)
     saved = [table_from_json(entry.table) for entry in manifest.tables]
@@ -94,9 +104,10 @@ def _read(folder: Path, manifest: Manifest, tables: Sequence[Table] | None) -> t
             index = files.request_arrays("index.bin")
             states = [request_table(files, entry, chosen[entry.table.name]) for entry in manifest.tables]
             files.finish("index.bin")
-            store = new_store(manifest, index["pages"])
+            store = new_store(manifest, index["pages"], make_arena)
             # Closed after the threads that read into it.
             on_failure.callback(store.close)
+            store.reserve_pages(len(index["pages"]))
             state = _fill(store, files, manifest, index, saved, states)
         on_failure.pop_all()
     return state, store

@@ -20,6 +20,7 @@ from headrace.persist.disk.store_files import StoreFiles
 from headrace.persist.recovery import recover
 from headrace.store.layout import REFERENCES
 from headrace.store.memory.arena import Arena
+from headrace.tables.distribution import SkippedKeys, slots_of
 from headrace.tables.items.layout import LIVE, ItemArrays
 
 __all__ = ["StoredReplay", "is_store"]
@@ -41,9 +42,13 @@ class StoredReplay(Closing):
         store: the rows.
         tables: the name of each table to the number of its items.
         items: the name of each table to its items.
+        next_key, skipped_keys: above the keys of all items; none, because files do not tell which keys no item was
+            given.
         final_columns: those that final rows are given.
         is_closed: whether this object is.
     """
+
+    skipped_keys: SkippedKeys = ()
 
     def __init__(self, folder: Path) -> None:
         need_disk(f"{folder}, a store on disk")
@@ -69,6 +74,9 @@ class StoredReplay(Closing):
             self._check_state(files)
             self.items = self._recovered(files)
             self.tables = {name: int(arrays.ring[LIVE]) for name, arrays in self.items.items()}
+            self.next_key = 1 + max(
+                (int(items.keys[slots_of(items)].max(initial=0)) for items in self.items.values()), default=0
+            )
         except BaseException:
             os.close(self._descriptor)
             raise
