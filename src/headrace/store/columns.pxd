@@ -44,6 +44,7 @@ cdef class Column:
 cdef class RowColumns:
     cdef list _columns
     cpdef object put(self, Int row, object values)
+    cdef bint is_written(self, Int row, object values) except -1
 
 @cython.final
 cdef class WholeArrays:

@@ -38,7 +38,7 @@ else:
 Check = Callable[[Any], NDArray[Any]]
 """Makes an array of a column's dtype and shape of a value, or raises SpecError."""
 
-_NARROW_ROW = 1 << 16
+NARROW_ROW = 1 << 16
 """Bytes: while a wider row is copied, in ten microseconds or more, other threads go on."""
 
 
@@ -67,7 +67,7 @@ class Column:
         first = array[:1].flags
         is_plain = array.dtype.isnative and array.flags.behaved and first.c_contiguous
         self._rows = len(array) if is_plain else 0
-        self._is_wide = self._width > _NARROW_ROW
+        self._is_wide = self._width > NARROW_ROW
         # Which numbers of Python are written here.
         kind = self._dtype.kind if self._shape == () else ""
         self._is_bool = kind == "b"
@@ -195,6 +195,17 @@ class RowColumns:
         column: Column
         for column in self._columns:
             column.put(row, values[column.key])
+
+    def is_written(self, row: Int, values: Any) -> Bool:
+        """Writes a row of which no value needs a check, without other threads in between; returns whether it did.
+
+        Otherwise the row may have some of the values. No column may be wider than `NARROW_ROW`.
+        """
+        column: Column
+        for column in self._columns:
+            if not column._is_written(row, values[column.key]):
+                return False
+        return True
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy writes to the arrays that it was made with.

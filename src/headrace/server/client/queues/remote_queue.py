@@ -72,6 +72,7 @@ class RemoteQueue:
         node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
         self._read = checked_reader(node, [LeafCheck(path, spec) for path, spec in specs.items()])
         self._stream = SampleStream(session, name, self.signature)
+        self._put_quickly = self._stream.put_quickly
         session.add_stream(self._stream)
         # Requests for batches whose callers gave up: a batch that still comes is for the next caller.
         self._abandoned: deque[_Taken] = deque()
@@ -95,7 +96,8 @@ class RemoteQueue:
             Closed: the queue or the client is closed.
         """
         timeout = None if timeout is None else check_seconds(timeout)
-        self._stream.put(self._read(sample), timeout)
+        if not self._put_quickly(sample):
+            self._stream.put(self._read(sample), timeout)
 
     def wait(self, timeout: float | None = None) -> None:
         """Returns when all samples that were sent are in the queue.

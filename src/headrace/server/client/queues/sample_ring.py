@@ -4,37 +4,46 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from headrace.forking import ForkFollowers
 from headrace.kernels.shared_count import SharedCount
+from headrace.server.client.queues.ring_rows import RingRows
 from headrace.server.messages.samples import COUNT_NBYTES, SampleLayout
-from headrace.system import sealed_memory_file
+from headrace.spec import ArraySpec, Signature
+from headrace.store.columns import NARROW_ROW
+from headrace.system import has_gil, sealed_memory_file
+from headrace.trajectories.columns.leaf_reader import LeafCheck, reader
+from headrace.trees import Leaf, compile_tree
+
+_RINGS = ForkFollowers()
 
 
 class SampleRing:
     """Places for samples, used in turn: sample n, counted from 1, lies in place `(n - 1) % places`.
 
     Args:
+        signature: of a sample.
         layout: of a sample.
         is_shared: True: memory that the server can map.
 
     Attributes:
         places: number of places.
+        rows: writes samples.
+        may_be_quiet: whether `rows.put` may be used: other threads cannot come between its steps.
         descriptors: of the shared memory, for the server.
 
     >>> import numpy as np
-    >>> from headrace.spec import Signature
-    >>> ring = SampleRing(SampleLayout(Signature.like(np.zeros(2, np.int16))), is_shared=False)
+    >>> signature = Signature.like(np.zeros(2, np.int16))
+    >>> ring = SampleRing(signature, SampleLayout(signature), is_shared=False)
     >>> for number in (1, 2):
-    ...     ring.write(number, [np.full(2, number)])
+    ...     ring.rows.append([np.full(2, number)])
     >>> [bytes(part).hex() for part in ring.parts(1, 2)]
     ['01000100000000000200020000000000']
     """
 
-    def __init__(self, layout: SampleLayout, *, is_shared: bool) -> None:
+    def __init__(self, signature: Signature, layout: SampleLayout, *, is_shared: bool) -> None:
         self.places = layout.places
         self._sample_nbytes = layout.nbytes
         nbytes = layout.count_offset + COUNT_NBYTES
@@ -43,19 +52,10 @@ class SampleRing:
         # Takes memory when it is first written: many clients send nothing.
         memory = mmap.mmap(descriptor, nbytes)
         self._bytes = memoryview(memory)[: layout.places * layout.nbytes]
-        self._columns = layout.columns(self._bytes)
+        self.rows = _rows_of(signature, layout, self._bytes)
+        _RINGS.add(self)
+        self.may_be_quiet = has_gil() and layout.nbytes <= NARROW_ROW
         self._shared_count = np.frombuffer(memory, np.int64, 1, layout.count_offset) if is_shared else None
-        self._one_column = self._columns[0] if len(self._columns) == 1 else None
-
-    def write(self, number: int, values: Sequence[Any]) -> None:
-        """Copies a sample into its place; the values are one per leaf, and checked."""
-        place = (number - 1) % self.places
-        if self._one_column is not None:  # A loop costs as much as the copy of a small sample.
-            self._one_column[place] = values[0]
-            return
-        # The lengths are equal by construction, and asking zip for it costs as much as one leaf.
-        for column, value in zip(self._columns, values):  # noqa: B905
-            column[place] = value
 
     def parts(self, first: int, count: int) -> list[memoryview]:
         """Returns the bytes of samples, in one piece, or in two at the end of the ring."""
@@ -77,3 +77,22 @@ class SampleRing:
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = ()
+
+    # ---- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Does nothing: samples are written in one step."""
+
+    def after_fork_in_parent(self) -> None:
+        """Does nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Leads every sample to the call that refuses it: the memory is the parent's."""
+        self.rows.quiet_until = 0
+
+
+def _rows_of(signature: Signature, layout: SampleLayout, memory: memoryview) -> RingRows:
+    node = compile_tree(signature.tree, lambda node: isinstance(node, ArraySpec))
+    checks = [LeafCheck(path, spec).check for path, spec in signature.columns.items()]
+    read = None if isinstance(node, Leaf) else reader(node)
+    return RingRows(zip(layout.columns(memory), checks, strict=True), layout.places, read)

@@ -80,7 +80,10 @@ class SampleStream:
         self._queue = queue
         self._signature = signature
         self._session = os.urandom(16)
-        self._ring = SampleRing(layout, is_shared=client.can_share)
+        self._ring = SampleRing(signature, layout, is_shared=client.can_share)
+        self._rows = self._ring.rows
+        # The short way of `put`: returns whether it was enough. It runs without the lock, while samples come fast.
+        self.put_quickly = self._rows.put
         self._count = self._ring.count()
         self._is_shared = client.can_share
         self._places = layout.places
@@ -89,10 +92,8 @@ class SampleStream:
         self._forks = forking.forks
         self._lock = threading.Lock()
         self._opening = threading.Lock()
-        # Numbers of the last sample that is in the ring, in a message, in the queue.
-        self._written = self._sent = self._stored = 0
-        # `put` only compares numbers: the last sample for which there is a place, and the one that fills a message.
-        self._free_until = self._full_at = 0
+        # Numbers of the last sample that is in a message, in the queue, and of the one that fills a message.
+        self._sent = self._stored = self._full_at = 0
         # Of the connection; None while there is none.
         self._sender: OpenedSender | None = None
         # Forks of this process as `put` expects them; -1 before the sender is open.
@@ -126,20 +127,27 @@ class SampleStream:
         if self._open_forks != forking.forks:
             self._check_process()
             self._open_within(self._client.timeout if timeout is None else timeout)
+        rows = self._rows
         with self._lock:
-            if self._written >= self._free_until:
+            rows.quiet_until = 0
+            while rows.written >= rows.free_until:
                 self._find_place(timeout)
-            number = self._written + 1
-            self._ring.write(number, values)
-            self._written = number
+                rows.quiet_until = 0  # Others have sent meanwhile.
+            rows.append(values)
             sender = self._sender
-            if number >= self._full_at:
+            if rows.written >= self._full_at:
                 self._gathers = self._was_full = True
                 self._send()
             elif not self._gathers and (sender is None or self._count.get() >= self._sent):
                 self._send()
             elif not self._will_flush:
                 self._flush_later()
+            self._let_be_quiet()
+
+    def _let_be_quiet(self) -> None:
+        """Lets `put_quickly` write the next samples if they only wait for a full message; the lock is held."""
+        if self._gathers and self._will_flush and self._ring.may_be_quiet:
+            self._rows.quiet_until = self._full_at
 
     def wait(self, timeout: float | None) -> None:
         """Returns when all samples are in the queue.
@@ -150,7 +158,7 @@ class SampleStream:
         """
         self._check_process()
         with self._lock:
-            last = self._written
+            last = self._rows.written
             self._send()
             self._wait_for(lambda: self._stored >= last, timeout, self._waiting_message)
 
@@ -160,7 +168,8 @@ class SampleStream:
             if self._closing.is_set():
                 return
             self._closing.set()
-            self._free_until = 0
+            self._rows.quiet_until = 0
+            self._rows.free_until = 0
         self._ring.close()
 
     @property
@@ -168,7 +177,7 @@ class SampleStream:
         """Whether samples are not confirmed, and no call has told that they were refused."""
         with self._lock:
             self._settle()
-            return self._written > self._stored and not self._was_told
+            return self._rows.written > self._stored and not self._was_told
 
     def _full_message(self, seconds: float) -> str:
         return (
@@ -181,7 +190,7 @@ class SampleStream:
 
     @property
     def _pending(self) -> int:
-        return self._written - self._stored
+        return self._rows.written - self._stored
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
@@ -189,10 +198,12 @@ class SampleStream:
         """Waits for a place in the ring, with the lock held."""
         if self._is_shared and timeout != 0:
             copying = self._together * self._sample_nbytes // _COPIED_NBYTES
-            self._count.is_reached(self._written - self._places + 1, _SPIN_NANOSECONDS + copying)
+            self._count.is_reached(self._rows.written - self._places + 1, _SPIN_NANOSECONDS + copying)
         self._settle()
-        if self._written >= self._free_until:
-            self._wait_for(lambda: self._written - self._stored < self._places, timeout, self._full_message)
+        if self._rows.written >= self._rows.free_until:
+            self._wait_for(
+                lambda: self._rows.written - self._stored < self._places, timeout, self._full_message
+            )
 
     def _wait_for(
         self, is_over: Callable[[], bool], timeout: float | None, message: Callable[[float], str]
@@ -284,7 +295,7 @@ class SampleStream:
         """Notes the samples that are confirmed, or refused, or lost with the connection."""
         sender = self._sender
         if sender is not None:
-            self._stored = max(self._stored, min(self._count.get(), self._written))
+            self._stored = max(self._stored, min(self._count.get(), self._rows.written))
             # An interrupted call may have sent more than it noted.
             self._sent = max(self._sent, self._stored)
             failure = sender.link.failure
@@ -293,7 +304,7 @@ class SampleStream:
             elif sender.error is not None:
                 self._refusal = sender.error
         is_open = self._refusal is None and not self._closing.is_set()
-        self._free_until = self._stored + self._places if is_open else 0
+        self._rows.free_until = self._stored + self._places if is_open else 0
 
     def _lose(self, failure: BaseException) -> None:
         """Notes that the connection has ended: what is not confirmed will be sent again."""
@@ -309,8 +320,8 @@ class SampleStream:
         """Sends the samples that are written."""
         sender = self._sender
         if sender is not None and self._refusal is None:
-            while self._sent < self._written:
-                count = min(self._written - self._sent, self._together)
+            while self._sent < self._rows.written:
+                count = min(self._rows.written - self._sent, self._together)
                 first = self._sent + 1
                 parts = () if self._is_shared else self._ring.parts(first, count)
                 message = SendSamples(number=sender.number, queue=self._queue, first=first, count=count)
@@ -374,15 +385,17 @@ class SampleStream:
         """Sends what is collected if nothing is in flight; returns whether something is collected still."""
         with self._lock:
             self._will_flush = False
+            self._rows.quiet_until = 0
             if self._closing.is_set() or self._sender is None:
                 return False
             self._gathers, self._was_full = self._was_full, False
             if self._gathers:  # The samples still come fast.
                 self._will_flush = True
+                self._let_be_quiet()
                 return True
             self._advance()
             # After a lost connection `look_after` goes on.
-            self._will_flush = self._sent < self._written and self._opened.is_set()
+            self._will_flush = self._sent < self._rows.written and self._opened.is_set()
             return self._will_flush
 
     def look_after(self) -> bool:

@@ -1,0 +1,16 @@
+cimport cython
+
+from headrace.kernels.kinds cimport *
+from headrace.store.columns cimport RowColumns
+
+# See `ring_rows.py`.
+@cython.final
+cdef class RingRows:
+    cdef RowColumns _columns
+    cdef object _read
+    cdef Int _places
+    cdef public Int written
+    cdef public Int free_until
+    cdef public Int quiet_until
+    cpdef Bool put(self, object sample) except -1
+    cpdef object append(self, object values)

@@ -1,0 +1,88 @@
+"""Writing samples into the places of a ring, one by one; most of them by one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import cython
+from numpy.typing import NDArray
+
+from headrace.store.columns import Check, RowColumns
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool
+
+
+class RingRows:
+    """Samples that are written in turn: sample n, counted from 1, lies in row `(n - 1) % places`.
+
+    `put` runs without a lock: it takes a place and counts the sample while it holds the interpreter lock, and runs no
+    Python meanwhile. All else is done by one thread at a time, after it has set `quiet_until` to 0.
+
+    Args:
+        columns: of each the array `[places, ...]` and the check of a value; see `Column`.
+        places: number of rows.
+        read: takes a sample apart into its leaves; None: it is one.
+
+    Attributes:
+        written: number of the last sample that was written.
+        free_until: number of the last sample for which there is a place.
+        quiet_until: `put` writes samples before this number; 0: none.
+
+    >>> import numpy as np
+    >>> memory = np.zeros((2, 3), np.int16)
+    >>> rows = RingRows([(memory, np.asarray)], 2, None)
+    >>> rows.append([np.arange(3, dtype=np.int16)])
+    >>> rows.written, memory.tolist()
+    (1, [[0, 1, 2], [0, 0, 0]])
+    """
+
+    def __init__(
+        self,
+        columns: Iterable[tuple[NDArray[Any], Check]],
+        places: int,
+        read: Callable[[Any], Sequence[Any]] | None,
+    ) -> None:
+        self._columns = RowColumns((index, array, check) for index, (array, check) in enumerate(columns))
+        self._places = places
+        self._read = read
+        self.written = 0
+        self.free_until = 0
+        self.quiet_until = 0
+
+    def put(self, sample: Any) -> Bool:
+        """Writes a sample if nothing else has to be done for it, and if its values need no conversion.
+
+        Args:
+            sample: not checked.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            SpecError: its structure does not fit.
+        """
+        if cython.compiled:
+            if self.written + 1 >= self.quiet_until:
+                return False
+            # Here other threads may run.
+            values = (sample,) if self._read is None else self._read(sample)
+            number = self.written + 1
+            if number > self.free_until or number >= self.quiet_until:
+                return False
+            if not self._columns.is_written((number - 1) % self._places, values):
+                return False
+            self.written = number
+            return True
+        else:
+            return False
+
+    def append(self, values: Sequence[Any]) -> None:
+        """Writes a sample for which there is a place.
+
+        Args:
+            values: one per leaf, checked.
+        """
+        self._columns.put(self.written % self._places, values)
+        self.written += 1
