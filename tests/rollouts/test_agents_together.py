@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counting_rollouts import worker
+from gymnasium import spaces
 from scripted_agents import ScriptedEnv, Turn, Watched, by_time
 
 import headrace as hr
@@ -71,6 +72,50 @@ def test_an_observation_of_another_shape_drops_the_episode_of_its_environment_al
         assert seen[:, 2].tolist() == [0, 1, 2, 3, 4] * 2
 
 
+@pytest.mark.parametrize("time", [0, 2])
+@pytest.mark.parametrize(
+    ("space", "good", "bad", "told"),
+    [
+        (spaces.Box(0, 255, (2,), np.uint8), np.zeros(2, np.uint8), np.full(2, 0.5), "float is never stored"),
+        (spaces.Box(0, 255, (2,), np.uint8), [7, 8], [7.5, 8.0], "float is never stored"),
+        (spaces.Box(0, 255, (2,), np.uint8), np.full(2, 200), np.full(2, 300), "300"),
+        (spaces.Discrete(4), 3, 1.5, "float is never stored"),
+        (spaces.Discrete(4), np.int32(3), None, "got NoneType"),
+        (spaces.Box(0, 1, (1, 2)), np.zeros((1, 2)), np.zeros((3, 2)), "nothing is broadcast"),
+        (spaces.Dict(x=spaces.Discrete(4)), {"x": 3}, {"y": 3}, "missing observation/x"),
+        (spaces.Tuple([spaces.Discrete(4)]), (3,), (), "observation"),
+    ],
+)
+@pytest.mark.parametrize("names", ["ab", "a"])
+def test_observations_that_columns_cannot_hold_are_refused(
+    space: Any, good: Any, bad: Any, told: str, time: int, names: str
+):
+    # M1, R14: fractions of floats in columns of integers would be lost; both where all agents go on together and
+    # where one of them pauses
+    class Showing(ScriptedEnv):
+        is_wrong = False
+
+        def observation_space(self, agent):
+            return space
+
+        def _seen(self, names):
+            is_bad = self.is_wrong and (self.episode, self.time) == (0, time)
+            return {name: bad if is_bad and name == "a" else good for name in names}
+
+    def create(context):
+        env = Showing("ab", *[Turn(names)] * 3)
+        env.is_wrong = context.env_index == 1
+        return env
+
+    def policy(seen):
+        return np.zeros(hr.SampleBatch({"seen": seen}).count, np.int64)
+
+    with worker(create, policy, num_envs=2, rollout_fragment_length=3) as made:
+        with pytest.raises(hr.SpecError, match=f"environment 1: agent 'a': .*{told}"):
+            made.sample()
+        assert made.sample().env_steps() == 6
+
+
 @pytest.mark.parametrize("bad", [None, "many"])
 def test_a_reward_that_is_not_a_number_drops_the_episode_of_its_environment_alone(bad: Any):
     # R14: the reward of one policy's agent is bad, those of the other policy's agents are not written either
@@ -93,7 +138,9 @@ def test_a_reward_that_is_not_a_number_drops_the_episode_of_its_environment_alon
         rollout_fragment_length=5,
         policy_mapping_fn=lambda agent, _: mapping[agent],
     ) as made:
-        with pytest.raises((TypeError, ValueError)):
+        with pytest.raises(
+            hr.SpecError, match="environment 1: agent 'b': reward: expected a number at env step 1"
+        ):
             made.sample()
         batch = made.sample()
     assert batch.env_steps() == 10

@@ -377,7 +377,7 @@ def test_rewards_of_others_that_are_still_open_are_not_data():
 
 def test_an_agent_that_there_is_not():
     views = {"theirs": hr.View("action", shift=-1, agent="nobody")}
-    with pytest.raises(hr.SpecError, match="nobody"):
+    with pytest.raises(hr.SpecError, match="view 'theirs': agent: no agent 'nobody'; there are 'a', 'b'"):
         worker(turns_between, by_time, views=views)
 
 

@@ -99,15 +99,20 @@ class EnvironmentColumns:
             where: begins the message of an error.
 
         Raises:
-            SpecError: a leaf of another size, which NumPy would broadcast.
+            SpecError: an observation that does not fit the space: NumPy would broadcast a leaf of another size, and
+                drop the fractions of floats in a column of integers.
         """
-        for name, keys in self.leaf_keys:
-            leaf = observation
-            for key in keys:
-                leaf = leaf[key]
-            if getattr(leaf, "size", 1) != self.sizes[name]:
-                leaf = check_array(leaf, self.observed.columns[name], f"{where}: {name}")
-            out[name][row] = leaf
+        specs = self.observed.columns
+        try:
+            for name, keys in self.leaf_keys:
+                leaf = observation
+                for key in keys:
+                    leaf = leaf[key]
+                if getattr(leaf, "size", 1) != self.sizes[name] or not _is_stored_as_it_is(leaf, specs[name]):
+                    leaf = check_array(leaf, specs[name], f"{where}: {name}")
+                out[name][row] = leaf
+        except (LookupError, TypeError, ValueError) as error:
+            raise self._refusal([observation], where, error) from error
 
     def stack_observations(self, observations: Sequence[Any], where: str) -> dict[str, NDArray[Any]]:
         """Returns observations, one below the other, as columns.
@@ -117,22 +122,31 @@ class EnvironmentColumns:
             where: begins the message of an error.
 
         Raises:
-            SpecError: a leaf of another shape.
+            SpecError: an observation that does not fit the space.
         """
         found = {}
-        for name, keys in self.leaf_keys:
-            leaves = observations
-            for key in keys:
-                leaves = [leaf[key] for leaf in leaves]
-            wanted = self.observed.columns[name].shape
-            try:
-                array = _stacked(leaves, wanted)
-            except ValueError as error:
-                raise SpecError(f"{where}: {name}: expected arrays of shape {wanted}: {error}") from error
-            if array.shape[1:] != wanted:
-                raise SpecError(f"{where}: {name}: expected arrays of shape {wanted}, got {array.shape[1:]}")
-            found[name] = array
+        try:
+            for name, keys in self.leaf_keys:
+                leaves = observations
+                for key in keys:
+                    leaves = [leaf[key] for leaf in leaves]
+                spec = self.observed.columns[name]
+                array = _stacked(leaves, spec.shape)
+                if array.shape[1:] != spec.shape or not _is_stored_as_it_is(array, spec):
+                    array = check_array(array, spec, f"{where}: {name}", (len(leaves),))
+                found[name] = array
+        except (LookupError, TypeError, ValueError) as error:
+            raise self._refusal(observations, where, error) from error
         return found
+
+    def _refusal(self, observations: Sequence[Any], where: str, error: Exception) -> SpecError:
+        """Returns the error for the first of some observations that does not fit the space."""
+        for observation in observations:
+            try:
+                self.check_observation(observation)
+            except SpecError as refused:
+                return SpecError(f"{where}: {refused}")
+        return SpecError(f"{where}: observation: {error}")
 
     def check_observation(self, observation: Any, leading: tuple[int, ...] = ()) -> None:
         """Checks one observation (or a batch of them) against the space.
@@ -204,6 +218,15 @@ def new_columns(signature: Signature, num_envs: int) -> dict[str, NDArray[Any]]:
     (2, 3)
     """
     return {name: np.zeros((num_envs, *spec.shape), spec.dtype) for name, spec in signature.columns.items()}
+
+
+def _is_stored_as_it_is(leaf: Any, spec: ArraySpec) -> bool:
+    """Whether a column takes a leaf of the right size without a check of its values: floats may be rounded."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        # NumPy refuses a Python int that is too large for its column.
+        return type(leaf) is int
+    return bool(dtype == spec.dtype) or getattr(dtype, "kind", None) == spec.dtype.kind == "f"
 
 
 def _stacked(leaves: Sequence[Any], wanted: tuple[int, ...]) -> NDArray[Any]:

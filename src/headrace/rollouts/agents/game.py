@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.checks import shown
 from headrace.envs.agents import (
     Returned,
     ends_for_all,
@@ -137,15 +138,34 @@ class Game:
         return len(self._indices) + others.index(agent_id)
 
     def add_rewards(self, rewards: Mapping[Any, Any]) -> None:
-        """Adds rewards to the open steps of agents, and to the episode."""
+        """Adds rewards to the open steps of agents, and to the episode.
+
+        Raises:
+            SpecError: a reward of an agent that is done, or one that is not a number.
+        """
         assert self.episode is not None
         for agent_id, reward in rewards.items():
             run = self.runs.get(agent_id)
             if run is not None and run.is_done:
                 raise self._done_already(agent_id, "a reward")
-            self.episode.add(agent_id, reward)
+            number = self.reward_of(agent_id, reward)
+            self.episode.add(agent_id, number)
             if run is not None:
-                run.reward += float(reward)
+                run.reward += number
+
+    def reward_of(self, agent_id: Any, reward: Any) -> float:
+        """Returns the reward of an agent as a number.
+
+        Raises:
+            SpecError: it is not one; the message has the agent and the environment step.
+        """
+        try:
+            return float(reward)
+        except (TypeError, ValueError) as error:
+            raise SpecError(
+                f"environment {self.index}: agent {agent_id!r}: reward: expected a number at env step {self.env_t}, "
+                f"got {shown(reward)}"
+            ) from error
 
     def check(self, returned: Returned) -> None:
         """Refuses observations of agents that are done, and of agents that acted and got no reward.

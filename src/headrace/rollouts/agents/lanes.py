@@ -150,10 +150,17 @@ class AgentLanes:
             rewards, observations: by agent.
 
         Raises:
-            TypeError, ValueError: a reward that is not a number; no step of this environment is noted.
+            SpecError: a reward that is not a number; no step of this environment is noted.
         """
         groups = game.groups()
-        numbers = {policy_id: [*map(float, group.values_of(rewards))] for policy_id, group in groups.items()}
+        try:
+            numbers = {
+                policy_id: [*map(float, group.values_of(rewards))] for policy_id, group in groups.items()
+            }
+        except (TypeError, ValueError):
+            for agent_id, reward in rewards.items():
+                game.reward_of(agent_id, reward)
+            raise
         for policy_id, group in groups.items():
             self._waiting[policy_id].add(game, group, numbers[policy_id], group.values_of(observations))
 
@@ -269,13 +276,7 @@ class AgentLanes:
         row = rows.append(run.lane, begins=begins)
         rows.arrays["env_t"][row], rows.arrays[CLOCK][row] = game.env_t, game.clock
         where = f"environment {game.index}: agent {run.agent_id!r}"
-        columns = self._columns[run.policy_id]
-        try:
-            columns.write_observation(observation, rows.arrays, row, where)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            if isinstance(error, SpecError):
-                raise
-            raise SpecError(f"{where}: observation: {error}") from error
+        self._columns[run.policy_id].write_observation(observation, rows.arrays, row, where)
 
     def _plan(self, lanes: PolicyLanes) -> None:
         """Plans the views of a policy, with the columns of the agents that they name."""
@@ -284,20 +285,30 @@ class AgentLanes:
         self._promised = with_promised(promised_specs(of_others), self._promised)
         for others in self._policies.values():
             others.promise(self._promised)
-        for agent_id in dict.fromkeys(agent_id for view in views.values() for agent_id in agents_of(view)):
-            columns = self._columns_of(agent_id)
-            if columns is not None:
-                self._named[agent_id] = columns
+        for name, view in of_others.items():
+            for agent_id in agents_of(view):
+                self._name(agent_id, name)
         lanes.use(self._views, self._named)
         self._is_plain = not any(
             each.is_keyed or each.asked or each.shows_info for each in self._policies.values()
         )
 
-    def _columns_of(self, agent_id: Any) -> Columns | None:
-        """Returns the columns of an agent; None for an agent that there cannot be."""
+    def _name(self, agent_id: Any, view: str) -> None:
+        """Looks up the columns of an agent that a view names.
+
+        Raises:
+            SpecError: the environment lists its agents, and this one is not among them.
+        """
         listed = possible_agents(self._env)
         if listed and agent_id not in listed:
-            return None
+            known = ", ".join(map(repr, listed))
+            raise SpecError(f"view {view!r}: agent: no agent {agent_id!r}; there are {known}")
+        columns = self._columns_of(agent_id)
+        if columns is not None:
+            self._named[agent_id] = columns
+
+    def _columns_of(self, agent_id: Any) -> Columns | None:
+        """Returns the columns of an agent; None for one of which the environment has no spaces."""
         if agent_id in self._policy_of:
             return self._policies[self._policy_of[agent_id]].columns
         try:
