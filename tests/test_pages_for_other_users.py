@@ -39,7 +39,7 @@ reset ReplayBufferSamples NStepReplayBuffer DictReplayBuffer HerReplayBuffer Rol
 save_replay_buffer load_replay_buffer make_vec_env DummyVecEnv SubprocVecEnv VecFrameStack VecNormalize train_freq
 gradient_steps learning_starts callback
 """
-# RLlib 2.9 and its names of 2.40: collection, views, batches, buffers.
+# RLlib 2.9 and its names of 2.40: collection, views, batches, buffers; and all of its page on sample collection.
 RLLIB = """
 RolloutWorker SingleAgentEnvRunner rollout_fragment_length batch_mode count_steps_by train_batch_size horizon
 soft_horizon no_done_at_end sample_async SyncSampler AsyncSampler num_workers num_env_runners sync_weights
@@ -49,6 +49,9 @@ batch_repeat_value used_for_compute_actions used_for_training view_requirements 
 max_seq_len seq_lens SampleBatch OBS REWARDS EPS_ID unroll_id agent_index concat_samples split_by_episode timeslices
 rows shuffle right_zero_pad MultiAgentBatch agent_steps env_steps compute_advantages ReplayBuffer
 PrioritizedReplayBuffer MultiAgentReplayBuffer EpisodeReplayBuffer SingleAgentEpisode ReservoirReplayBuffer
+SamplerInput truncate_episodes complete_episodes SampleCollector SimpleListCollector sample_collector learn_on_batch
+_use_trajectory_view_api compute_actions_from_input_dict env_creator policy_spec policy_config policy_map data_col space
+shift prev_actions prev_rewards next_obs next_actions dones on_postprocess_trajectory postprocessed_batch __all__
 """
 # skrl 2.1: the public names of its memories, and what stands around them.
 SKRL = """

@@ -184,6 +184,7 @@ def test_the_same_seed_gives_the_same_batches():
         ({"soft_horizon": True}, "horizon"),
         ({"policy": {"a": by_step, "b": by_step}}, "policy_mapping_fn"),
         ({"policy": {}}, "policy"),
+        ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
     ],
 )
 def test_settings_that_are_not_legal(options: dict[str, Any], told: str):
@@ -193,6 +194,40 @@ def test_settings_that_are_not_legal(options: dict[str, Any], told: str):
 
     with pytest.raises(ValueError, match=told):
         worker(create, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"seed": "7"}, "^seed: expected an integer >= 0, got '7'"),
+        (
+            {"callbacks": 5},
+            "^callbacks: expected an object or a class with some of the methods on_episode_start, .*got 5",
+        ),
+        ({"callbacks": object}, "^callbacks"),
+    ],
+)
+def test_settings_of_another_type(options: dict[str, Any], told: str):
+    with pytest.raises(TypeError, match=told):
+        worker(counters(2), **options)
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+@pytest.mark.parametrize(
+    ("space", "told"),
+    [
+        (spaces.Text(3), "^{}: expected a Box.*got Text"),
+        (spaces.Dict(x=spaces.Text(3)), "^{}: x: expected a Box"),
+    ],
+)
+def test_a_space_that_has_no_shape_is_named(name: str, space: Any, told: str):
+    def create():
+        env = CounterEnv(2)
+        setattr(env, name, space)
+        return env
+
+    with pytest.raises(hr.SpecError, match=told.format(name)):
+        worker(create)
 
 
 def test_a_policy_must_act():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.envs.protocol import Columns
 from headrace.errors import SpecError
-from headrace.spec import ArraySpec, Signature, check_array
+from headrace.spec import BARE, ArraySpec, Signature, check_array
 
 STEP_COLUMNS = frozenset(
     (
@@ -56,10 +56,10 @@ class EnvironmentColumns:
     ) -> None:
         self.info = dict(info_columns or {})
         check_info_columns(self.info)
-        space_tree = Signature.of_space(observation_space).tree
+        space_tree = _space_tree("observation_space", observation_space)
         self.observation = Signature({"observation": space_tree})
         self.observed = Signature({"observation": space_tree, **self.info})
-        self.acted = Signature({"action": Signature.of_space(action_space).tree})
+        self.acted = Signature({"action": _space_tree("action_space", action_space)})
         self.action_is_bare = tuple(self.acted.columns) == ("action",)
         self.leaf_keys = tuple(_leaf_keys(space_tree, "observation", ()))
         self.observation_is_bare = tuple(self.observation.columns) == ("observation",)
@@ -185,6 +185,14 @@ class EnvironmentColumns:
 
 _REWARD = ArraySpec((), np.float32)
 _FLAG = ArraySpec((), np.bool_)
+
+
+def _space_tree(name: str, space: Any) -> Any:
+    """Returns the tree of specs of a space; errors begin with its name."""
+    try:
+        return Signature.of_space(space).tree
+    except SpecError as error:
+        raise SpecError(f"{name}: {str(error).removeprefix(f'{BARE}: ')}") from error
 
 
 def check_info_columns(info: Mapping[str, ArraySpec]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace.checks import shown
+
 
 class Callbacks:
     """Base class of callbacks, all without effect. A rollout worker also takes any object with some of these methods.
@@ -69,6 +71,9 @@ class Calls:
         callbacks: an object, a class, which is then instantiated, or None.
         worker: passed to each call.
 
+    Raises:
+        TypeError: an object that has none of the methods.
+
     Attributes:
         start, step, end, postprocess, sample_end: the methods; None for one that does nothing.
         follow_episodes: whether one of them is given episodes.
@@ -76,6 +81,12 @@ class Calls:
 
     def __init__(self, callbacks: Any, worker: Any) -> None:
         self._target = callbacks() if isinstance(callbacks, type) else callbacks
+        names = [name for name in vars(Callbacks) if name.startswith("on_")]
+        if callbacks is not None and not any(hasattr(self._target, name) for name in names):
+            raise TypeError(
+                f"callbacks: expected an object or a class with some of the methods {', '.join(names)}, got "
+                f"{shown(callbacks)}"
+            )
         self._worker = worker
         self.start = self._method("on_episode_start")
         self.step = self._method("on_episode_step")

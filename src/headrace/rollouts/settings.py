@@ -40,6 +40,8 @@ class Settings:
         for name, value in (("horizon", self.horizon), ("max_seq_len", self.max_seq_len)):
             if value is not None:
                 check_count(name, value, 1)
+        if self.seed is not None:
+            check_count("seed", self.seed, 0)
         if self.soft_horizon and self.horizon is None:
             raise ValueError("soft_horizon: expected a horizon with it, got horizon=None")
 
