@@ -22,9 +22,10 @@ DTYPES = ["u1", "i4", "f4", ">f4", "f8", "?", "f2", "M8[s]", "O"]
     order=st.sampled_from(["C", "F"]),
     step=st.sampled_from([1, 2]),
     is_aligned=st.booleans(),
+    layout=st.sampled_from(["dense", "record", "apart"]),
 )
 def test_a_row_is_what_numpy_writes_or_is_left(
-    shape, dtype, given_shape, given_dtype, row, order, step, is_aligned
+    shape, dtype, given_shape, given_dtype, row, order, step, is_aligned, layout
 ):
     # collectors CE5: arrays of another shape, dtype or layout are left to NumPy, which is called after a check.
     given_shape = shape if given_shape is None else given_shape
@@ -35,11 +36,16 @@ def test_a_row_is_what_numpy_writes_or_is_left(
         memory = np.zeros(value.nbytes + 1, "u1")[1:]
         value = np.ndarray(value.shape, value.dtype, memory, strides=None)
     column = np.full((4, *shape), 9, "i8").astype(dtype)
+    if layout == "record":
+        column = np.zeros(4, [("a", "u1"), ("value", dtype, shape)])["value"]
+    elif layout == "apart":
+        column = np.zeros((4, *shape, 2), dtype)[..., 0]
     before = column.copy()
     is_written = write_row(column, row, value)
     before[row] = value if is_written else before[row]
     np.testing.assert_array_equal(column, before)
     is_same = shape == given_shape and np.dtype(dtype) == np.dtype(given_dtype) and is_aligned
+    is_same = is_same and (layout != "apart" or not shape)
     if is_same and dtype in ("u1", "i4", "f4", "f8", "?", "f2") and value.flags.c_contiguous and not IS_PLAIN:
         assert is_written
     if shape != given_shape or np.dtype(dtype) != np.dtype(given_dtype) or dtype in (">f4", "M8[s]", "O"):

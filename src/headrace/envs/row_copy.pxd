@@ -1,8 +1,9 @@
 from headrace.kernels.hints cimport hr_move, hr_settle, hr_stream
 from headrace.kernels.kinds cimport *
 from numpy cimport (
-    PyArray_CheckExact, PyArray_CompareLists, PyArray_DATA, PyArray_DIM, PyArray_DIMS, PyArray_ISCARRAY,
-    PyArray_ISCARRAY_RO, PyArray_NBYTES, PyArray_NDIM, PyArray_TYPE, PyTypeNum_ISNUMBER, ndarray,
+    PyArray_CheckExact, PyArray_CompareLists, PyArray_DATA, PyArray_DIM, PyArray_DIMS, PyArray_ISCARRAY_RO,
+    PyArray_ISNOTSWAPPED, PyArray_ISWRITEABLE, PyArray_ITEMSIZE, PyArray_NBYTES, PyArray_NDIM, PyArray_STRIDE,
+    PyArray_TYPE, PyTypeNum_ISNUMBER, ndarray,
 )
 
 cpdef enum:

@@ -15,10 +15,13 @@ if cython.compiled:
         PyArray_DATA,
         PyArray_DIM,
         PyArray_DIMS,
-        PyArray_ISCARRAY,
         PyArray_ISCARRAY_RO,
+        PyArray_ISNOTSWAPPED,
+        PyArray_ISWRITEABLE,
+        PyArray_ITEMSIZE,
         PyArray_NBYTES,
         PyArray_NDIM,
+        PyArray_STRIDE,
         PyArray_TYPE,
         PyTypeNum_ISNUMBER,
     )
@@ -65,12 +68,18 @@ def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any]) -> Bool:
             or axes + 1 != PyArray_NDIM(column)
             or not PyArray_CompareLists(PyArray_DIMS(value), PyArray_DIMS(column) + 1, axes)
             or not PyArray_ISCARRAY_RO(value)
-            or not PyArray_ISCARRAY(column)
+            or not PyArray_ISNOTSWAPPED(column)
+            or not PyArray_ISWRITEABLE(column)
             or not 0 <= row < PyArray_DIM(column, 0)
         ):
             return False
-        count: Int = PyArray_NBYTES(value)
-        to = cython.cast(cython.p_uchar, PyArray_DATA(column)) + row * count
+        # Narrow columns are fields of records: their rows are apart, and the bytes of a row side by side.
+        count: Int = PyArray_ITEMSIZE(column)
+        for axis in range(axes, 0, -1):
+            if PyArray_STRIDE(column, axis) != count:
+                return False
+            count *= PyArray_DIM(column, axis)
+        to = cython.cast(cython.p_uchar, PyArray_DATA(column)) + row * PyArray_STRIDE(column, 0)
         source = cython.cast(cython.p_uchar, PyArray_DATA(value))
         if count < STREAMED_ROW or count % 16 != 0 or PyArray_NBYTES(column) < STREAMED_STEP:
             hr_move(to, source, count)
