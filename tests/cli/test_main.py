@@ -76,6 +76,12 @@ def fail_with(error):
     return command
 
 
+def caused_by(text, name, told):
+    error = ImportError(told)
+    error.__cause__ = ModuleNotFoundError(text, name=name)
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -84,6 +90,11 @@ def fail_with(error):
             "WorkerDied: worker 0 died of signal 9",
         ),
         (ImportError('needs torch: pip install "headrace[torch]"'), 'pip install "headrace[torch]"'),
+        (caused_by("No module named 'ale_py'", "ale_py", "needs ale-py"), "ImportError: needs ale-py\n"),
+        (
+            caused_by("No module named 'mpi'", "mpi", "needs h5py"),
+            "needs h5py (caused by ModuleNotFoundError: No module",
+        ),
     ],
 )
 def test_failure_is_1_and_one_line(monkeypatch, error, told):

@@ -39,6 +39,6 @@ def test_of_two_commands_at_once_the_second_is_refused(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(click.ClickException, match="file/run: cannot be made .*; give another --out"):
+    with pytest.raises(click.ClickException, match="file/run: cannot be made .*; give another folder"):
         with output_folder.folder_for(tmp_path / "file" / "run", ("x",), False):
             pytest.fail("it was not refused")

@@ -106,6 +106,24 @@ def test_videos_need_moviepy(policy, tmp_path, monkeypatch):
     assert not (tmp_path / "video").exists()
 
 
+def test_a_library_to_draw_with_that_is_missing_is_named_and_leaves_nothing(policy, tmp_path, monkeypatch):
+    class Recorded(gymnasium.Wrapper):
+        def __init__(self, env, *arguments, **options):
+            super().__init__(env)
+
+        def reset(self, **options):
+            raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+    monkeypatch.setattr(gymnasium.wrappers, "RecordVideo", Recorded)
+    done = invoke("play", policy, "--video", tmp_path / "video")
+    assert done.exit_code == 1
+    assert done.output == (
+        'Error: ImportError: videos of CartPole-v1 need libraries: pip install "headrace[video]" '
+        "(pygame is not installed)\n"
+    )
+    assert not (tmp_path / "video").exists()
+
+
 def test_every_episode_is_recorded_into_the_folder(policy, tmp_path, monkeypatch):
     class Recorded(gymnasium.Wrapper):
         def __init__(self, env, folder, *, episode_trigger, name_prefix):

@@ -44,9 +44,14 @@ class _Commands(click.Group):
 
 def _one_line(error: BaseException) -> str:
     cause, text = error.__cause__, f"{type(error).__name__}: {error}"
-    if cause is None or str(cause) in text:
+    if cause is None or str(cause) in text or _is_named(cause, text):
         return text
     return f"{text} (caused by {type(cause).__name__}: {cause})"
+
+
+def _is_named(cause: BaseException, text: str) -> bool:
+    """Whether an optional library is missing that the text names."""
+    return isinstance(cause, ModuleNotFoundError) and str(cause.name).replace("_", "-") in text
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

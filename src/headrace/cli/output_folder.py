@@ -29,12 +29,13 @@ def folder_for(folder: Path, names: Sequence[str], overwrite: bool) -> Iterator[
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.ClickException(f"{folder}: cannot be made ({error}); give another --out") from error
+        raise click.ClickException(f"{folder}: cannot be made ({error}); give another folder") from error
     with _locked(folder), _removed_if_empty(folder):
         existing = [name for name in names if os.path.lexists(folder / name)]
         if existing and not overwrite:
             raise click.ClickException(
-                f"{folder} holds {', '.join(existing)} of an earlier run; --overwrite replaces, another --out keeps"
+                f"{folder} holds {', '.join(existing)} of an earlier run; --overwrite replaces them, "
+                "another folder keeps them"
             )
         yield folder
 
@@ -81,7 +82,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _lock(descriptor: int, folder: Path) -> None:
     if not lock(descriptor):
         raise click.ClickException(
-            f"{folder} is being written to by another command; wait for its end, or give another --out"
+            f"{folder} is being written to by another command; wait for its end, or give another folder"
         )
 
 

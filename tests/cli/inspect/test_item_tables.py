@@ -141,6 +141,7 @@ def test_a_checkpoint_shows_its_items(tmp_path):
     output = inspect("--html", tmp_path / "x.html")
     assert "priority: low" in output
     assert "1000000.00" in output
+    assert output.endswith(f"written to {tmp_path / 'x.html'}\n")
     page = (tmp_path / "x.html").read_text()
     assert "effective items" in page
     assert "t&lt;0&gt;" in page

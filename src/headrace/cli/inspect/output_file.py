@@ -1,4 +1,4 @@
-"""Errors of the files that `headrace inspect` writes."""
+"""Files that `headrace inspect` writes: their errors, and where they are."""
 
 from __future__ import annotations
 
@@ -20,3 +20,10 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{path}: {error}") from error
+
+
+def tell(*paths: Path | None) -> None:
+    """Prints where the files are that were asked for."""
+    written = [str(path) for path in paths if path is not None]
+    if written:
+        click.echo(f"written to {', '.join(written)}")

@@ -17,7 +17,7 @@ from headrace.cli.episodes import spreads
 from headrace.cli.inspect import column_table, item_tables
 from headrace.cli.inspect import html as html_parts
 from headrace.cli.inspect.contents import Contents, EpisodeRow
-from headrace.cli.inspect.output_file import naming
+from headrace.cli.inspect.output_file import naming, tell
 from headrace.cli.inspect.picture import draw
 from headrace.cli.inspect.reading import ContentsReader
 from headrace.cli.inspect.report import Report
@@ -68,6 +68,7 @@ def run(name: str, reading: dict[str, Any], *, as_json: bool, png: Path | None, 
         )
     else:
         _show(source, contents, record)
+        tell(png, html)
 
 
 def _report(source: Source, contents: Contents, record: dict[str, Any] | None) -> Report:
@@ -131,7 +132,12 @@ def _result(source: Source, contents: Contents) -> dict[str, Any]:
 
 
 def _space(space: Any) -> str | None:
-    return None if space is None else str(space)
+    return None if space is None else _line(space)
+
+
+def _line(space: Any) -> str:
+    # NumPy pads the numbers of an array to one width.
+    return " ".join(str(space).split())
 
 
 def _show(source: Source, contents: Contents, record: dict[str, Any] | None) -> None:
@@ -166,7 +172,7 @@ def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
     }
     return [
         *((name.replace("_", " "), value) for name, value in _summary(source, rows).items()),
-        *((name, str(space)) for name, space in spaces if space is not None),
+        *((name, _line(space)) for name, space in spaces if space is not None),
         *((f"table {name}", f"{items} items") for name, items in (source.tables or {}).items()),
         *((str(name), textwrap.shorten(tables.number(value), 200)) for name, value in metadata.items()),
     ]

@@ -9,7 +9,7 @@ import click
 from headrace.cli import tables
 from headrace.cli.inspect import column_table, html, item_tables, server_report
 from headrace.cli.inspect.item_sample import ItemSample
-from headrace.cli.inspect.output_file import naming
+from headrace.cli.inspect.output_file import naming, tell
 from headrace.cli.inspect.served import TABLE_HEADER, Contents, ServedReplay, ask
 from headrace.cli.server_address import connect
 from headrace.monitor.record import to_json
@@ -38,6 +38,7 @@ def show_server(address: str, authorities: Path | None, *, as_json: bool, report
         click.echo(to_json({"address": address, **found.as_json()}).decode())
     else:
         _show(address, found)
+        tell(report)
 
 
 def _show(address: str, found: Contents) -> None:

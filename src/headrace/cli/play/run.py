@@ -54,12 +54,12 @@ def run(request: Request, *, as_json: bool) -> None:
     stop: BaseException | None = None
     with _videos(request) as folder:
         try:
-            with closing(_environment(env_id, folder)) as env:
-                if folder is not None:
-                    run_record.write(folder, environment=env_id, seed=request.seed)
+            with _environment(env_id, folder) as env:
                 _play(env, policy, request, played, quiet=as_json)
         except (KeyboardInterrupt, Exception) as error:
             stop = error
+        if folder is not None and played:
+            run_record.write(folder, environment=env_id, seed=request.seed)
     if played or stop is None:
         _print(env_id, played, request, as_json=as_json)
     interruption.raise_stop(stop, f"Aborted by Ctrl-C after {len(played)} of {request.episodes} episodes")
@@ -75,20 +75,27 @@ def _videos(request: Request) -> Iterator[Path | None]:
         yield folder
 
 
-def _environment(env_id: str, folder: Path | None) -> gymnasium.Env[Any, Any]:
+@contextlib.contextmanager
+def _environment(env_id: str, folder: Path | None) -> Iterator[gymnasium.Env[Any, Any]]:
+    """Builds the environment, which records videos into the folder."""
     if folder is None:
-        return problem.make(env_id)
-    env = problem.make(env_id, render_mode="rgb_array")
+        with closing(problem.make(env_id)) as env:
+            yield env
+        return
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # The folder is there already: `folder_for` has made it.
-            return gymnasium.wrappers.RecordVideo(
+        # The folder is there already: `folder_for` has made it. An environment that cannot draw leaves no frames.
+        with warnings.catch_warnings(), closing(problem.make(env_id, render_mode="rgb_array")) as env:
+            for text in ("Overwriting existing videos", "Ignored saving a video"):
+                warnings.filterwarnings("ignore", f".*{text}")
+            recorder = gymnasium.wrappers.RecordVideo(
                 env, str(folder), episode_trigger=lambda _: True, name_prefix=_PREFIX
             )
+            with closing(recorder):
+                yield recorder
     except gymnasium.error.DependencyNotInstalled as error:
-        env.close()
-        raise ImportError(f'videos need moviepy: pip install "headrace[video]" ({error})') from error
+        raise ImportError(
+            f'videos of {env_id} need libraries: pip install "headrace[video]" ({error})'
+        ) from error
 
 
 def _play(
