@@ -68,6 +68,8 @@ def test_errors():
         hr.rollouts.gather([Worker(0, [1])], 1, count_steps_by="rows")
     with pytest.raises(ValueError, match="^workers: expected at least one"):
         hr.rollouts.gather([], 1)
+    with pytest.raises(TypeError, match="^workers: expected a list of workers, got"):
+        hr.rollouts.gather(Worker(0, [1]), 1)
 
 
 def test_no_two_workers_have_the_same_numbers(closing):

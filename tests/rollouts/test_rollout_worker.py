@@ -205,6 +205,12 @@ def test_settings_that_are_not_legal(options: dict[str, Any], told: str):
             "^callbacks: expected an object or a class with some of the methods on_episode_start, .*got 5",
         ),
         ({"callbacks": object}, "^callbacks"),
+        (
+            {"sample_collector": 5},
+            "^sample_collector: expected a class derived from hr.SampleCollector, .*got 5",
+        ),
+        ({"views": 5}, "^views: expected a dict of View, got int"),
+        ({"views": {5: hr.View("reward")}}, "^views: expected names that are strings, got 5"),
     ],
 )
 def test_settings_of_another_type(options: dict[str, Any], told: str):
@@ -349,8 +355,9 @@ def test_a_view_of_bookkeeping_is_shown_and_its_name_is_kept_for_it():
         batches = [made.sample(), made.sample()]
     assert [batch["next_t"].tolist() for batch in batches] == [[1, 2, 3], [4, 1, 2]]
     assert seen == [0, 1, 2, 3, 0, 1]
-    with pytest.raises(ValueError, match="bookkeeping"):
-        worker(counters(4), views={"t": hr.View("observation")})
+    for name in ("t", "seq_lens"):
+        with pytest.raises(ValueError, match=f"view '{name}': .*bookkeeping"):
+            worker(counters(4), views={name: hr.View("observation")})
 
 
 def test_a_policy_output_read_before_the_first_call_needs_a_space():

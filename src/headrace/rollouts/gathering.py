@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
-from headrace.checks import check_count
+from headrace.checks import check_count, shown
 
 _UNITS = ("env_steps", "agent_steps")
 # Each worker counts these from 0.
@@ -42,6 +42,7 @@ def gather(
         count_steps_by: "env_steps", or "agent_steps": the rows of all agents.
 
     Raises:
+        TypeError: `workers` is not iterable.
         ValueError: train_batch_size < 1, an unknown unit, no workers.
         SpecError: the columns of the batches differ.
 
@@ -57,6 +58,8 @@ def gather(
         raise ValueError(
             f"count_steps_by: expected one of {', '.join(map(repr, _UNITS))}, got {count_steps_by!r}"
         )
+    if not isinstance(workers, Iterable):
+        raise TypeError(f"workers: expected a list of workers, got {shown(workers)}")
     every = list(workers)
     if not every:
         raise ValueError("workers: expected at least one, got none")

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
+from headrace.checks import shown
 from headrace.closing import Closing
 from headrace.envs.agents import is_multi_agent, possible_agents
 from headrace.envs.columns import EnvironmentColumns
@@ -33,6 +34,7 @@ from headrace.rollouts.settings import Settings
 from headrace.rollouts.single_agent import SingleAgentLoop
 from headrace.spec import Signature
 from headrace.views import View
+from headrace.views.view import check_views
 
 DEFAULT_POLICY = "default_policy"
 
@@ -124,7 +126,13 @@ class RolloutWorker(Closing):
         )
         self.policy_map = _policy_map(policy, policy_mapping_fn)
         self._mapping = policy_mapping_fn
+        if sample_collector is not None and not callable(sample_collector):
+            raise TypeError(
+                "sample_collector: expected a class derived from hr.SampleCollector, or another callable that makes "
+                f"such an object, got {shown(sample_collector)}"
+            )
         self._sample_collector = sample_collector
+        check_views(views or {})
         self.views: dict[str, View] = dict(views or {})
         self._calls = Calls(callbacks, self)
         self._detection = Detection(is_on=detect_columns)

@@ -158,13 +158,15 @@ def _range(text: str) -> tuple[int, ...]:
 
 
 def check_views(views: Mapping[str, View]) -> None:
-    """Refuses values that are not views.
+    """Refuses values that are not views, and names that are not strings.
 
     Raises:
         TypeError: not a mapping, or one of its values is not a view; the message has the name.
     """
     check_mapping("views", views, "View")
     for name, view in views.items():
+        if not isinstance(name, str):
+            raise TypeError(f"views: expected names that are strings, got {name!r}")
         if not isinstance(view, View):
             raise TypeError(f"views: {name!r}: expected a View, got {view!r}")
 

@@ -277,7 +277,7 @@ class PolicyLanes:
     def _check(self, views: Mapping[str, View]) -> None:
         check_views(views)
         for name, view in views.items():
-            if name in BOOKKEEPING or name == POLICY_VERSION:
+            if name in (*BOOKKEEPING, POLICY_VERSION, SampleBatch.SEQ_LENS):
                 raise ValueError(f"view {name!r}: expected a name that no bookkeeping column has")
             if view.every not in (1, self._max_seq_len):
                 raise ValueError(
