@@ -61,12 +61,25 @@ forks = 0
 """Number of forks of this process and its ancestors, different in every child. Read it from the module."""
 
 
+events = 0
+"""Rises before and after each fork, in the parent and in the child. Read it from the module.
+
+A child has a copy of all that its parent made before the number rose.
+"""
+
+
+def _count_event() -> None:
+    global events
+    events += 1
+
+
 def _count_fork() -> None:
     global forks
     forks += 1
 
 
 # Registered first, so that the followers' callbacks in the child see the new count.
+register_at_fork(before=_count_event, after_in_parent=_count_event, after_in_child=_count_event)
 register_at_fork(after_in_child=_count_fork)
 
 _copies = threading.local()

@@ -28,19 +28,31 @@ class BatchBuffer:
         columns: arrays `[batch_size, ...]` for the senders to write into.
         places: gives each row once; empty unless the batch is open.
         done: the rows written so far, in the order in which they were finished; a new list for each batch.
+        is_own: of each leaf, whether its memory was taken for this buffer.
+
+    Args:
+        specs: of the leaves of a sample.
+        batch_size: rows of a batch.
+        leaves: memory of each leaf; None takes new memory.
     """
 
-    __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "places")
+    __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "is_own", "places")
 
-    def __init__(self, specs: Sequence[ArraySpec], batch_size: int) -> None:
+    def __init__(
+        self, specs: Sequence[ArraySpec], batch_size: int, leaves: Sequence[memoryview | None] | None = None
+    ) -> None:
         self._rows = range(batch_size)
         self._shapes = [((batch_size, *spec.shape), np.dtype(spec.dtype.type)) for spec in specs]
+        given = [None] * len(specs) if leaves is None else leaves
+        self.is_own = [memory is None for memory in given]
         self._memory = [
-            memoryview(bytearray(math.prod(shape) * dtype.itemsize)) for shape, dtype in self._shapes
+            memoryview(bytearray(math.prod(shape) * dtype.itemsize)) if memory is None else memory
+            for (shape, dtype), memory in zip(self._shapes, given, strict=True)
         ]
-        self.columns = self.writable()
-        for column in self.columns:
-            column.fill(0)  # takes the pages now, not one by one under the first samples
+        self.columns = [self._array(index, memory) for index, memory in enumerate(self._memory)]
+        for column, is_own in zip(self.columns, self.is_own, strict=True):
+            if is_own:
+                column.fill(0)  # takes the pages now, not one by one under the first samples
         self.places: Iterator[int] = iter(())
         self.done: list[int] = []
 
@@ -65,6 +77,10 @@ class BatchBuffer:
     def read_only(self) -> list[Array]:
         """Returns new read-only arrays over the whole memory."""
         return [self._array(index, memory.toreadonly()) for index, memory in enumerate(self._memory)]
+
+    def is_reusable(self) -> bool:
+        """Returns whether a queue may use the buffer again; called when no array over it is alive."""
+        return True
 
     def _array(self, index: int, memory: memoryview) -> Array:
         shape, dtype = self._shapes[index]
@@ -117,7 +133,7 @@ class BatchBuffers:
             self._leases.remove(lease)
         except KeyError:
             return  # Not abandoned, or somebody else was here first.
-        if len(self._unused) < self._keep:
+        if lease.buffer.is_reusable() and len(self._unused) < self._keep:
             self._unused.append(lease.buffer)
 
 

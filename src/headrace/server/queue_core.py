@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.clock import Clock
 from headrace.errors import Closed
+from headrace.server.adopted_batch import AdoptedBatch, BlockRows
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.server.sender_sessions import SenderSessions
 from headrace.spec import ArraySpec
@@ -75,11 +76,12 @@ class QueueCore:
 
     Attributes:
         sessions: of the clients that send samples.
+        batch_size: samples in a batch.
         batch_nbytes: bytes of a batch.
     """
 
     def __init__(self, specs: Sequence[ArraySpec], batch_size: int, slots: int, clock: Clock) -> None:
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self.batch_nbytes = batch_size * sum(spec.nbytes for spec in specs)
         self._slots = slots
         self._one_column = len(specs) == 1
@@ -96,6 +98,9 @@ class QueueCore:
         self._pending: deque[BatchBuffer] = deque()
         # The last pending batch; before the first and after `close` one without places.
         self._open = self._no_batch = BatchBuffer([], 0)
+        # The last pending batch instead, as long as a client fills it in its own memory.
+        self._adopted: AdoptedBatch | None = None
+        self._started = 0
         self._lent: Lease | None = None
         self._closed = False
         self._batches = 0
@@ -131,7 +136,7 @@ class QueueCore:
                     for column, value in zip(columns, values):  # noqa: B905 - equal by construction; strict is slow
                         column[row] = value
                 done.append(row)
-                if len(done) == self._batch_size or self._closed:
+                if len(done) == self.batch_size or self._closed:
                     self._announce()
                 return True
         except BaseException:
@@ -159,11 +164,22 @@ class QueueCore:
         while not self.store(values):
             self._open_batch(wait)
 
-    def store_rows(self, columns: Sequence[Array]) -> int:
-        """Copies samples into free places, in their order, without waiting; returns the number of those that found one.
+    @property
+    def places_taken(self) -> int:
+        """Number of places that senders took since the queue was made."""
+        with self._lock:
+            left = self.batch_size - len(self._adopted.done) if self._adopted else self._open.places_left
+            return self._started * self.batch_size - left
+
+    def store_rows(self, columns: Sequence[Array], rows: BlockRows | None = None) -> int:
+        """Stores samples in free places, in their order, without waiting; returns the number of those that found one.
+
+        Samples are copied. Those of a block whose first row begins a batch are not: the block becomes the batch, until
+        another sender needs a place in it.
 
         Args:
             columns: arrays `[n, ...]`, one per leaf.
+            rows: the rows of a client's block in which the samples lie; None: they lie in no block.
 
         Raises:
             Closed: the queue is closed; nothing was stored.
@@ -172,6 +188,9 @@ class QueueCore:
         with self._lock:
             if self._closed:
                 raise Closed("send: the queue is closed")
+            if rows is not None and self._store_in_place(columns, rows):
+                return count
+            self._copy_adopted()
             while stored < count:
                 if not self._open.places_left:
                     if not self._free:
@@ -192,9 +211,52 @@ class QueueCore:
             for column, values in zip(buffer.columns, columns, strict=True):
                 column[first:last] = values[begin : begin + count]
             done += rows
-            if len(done) == self._batch_size:
+            if len(done) == self.batch_size:
                 self._announce()
         return count
+
+    def _store_in_place(self, samples: Sequence[Array], rows: BlockRows) -> bool:
+        """Adds samples to the adopted batch, or begins one with them; returns whether either is possible."""
+        batch = self._adopted
+        if batch is None:
+            batch = self._adopt(rows)
+        elif not batch.is_continued_by(rows):
+            batch = None
+        if batch is None:
+            return False
+        batch.add(samples)
+        if len(batch.done) == self.batch_size:
+            self._adopted = None
+            self._announce()
+        return True
+
+    def _adopt(self, rows: BlockRows) -> AdoptedBatch | None:
+        """Starts a batch in a client's block, if the block's first row would begin one."""
+        if rows.first or not self._free or self._open.places_left:
+            return None
+        batch = rows.blocks.adopt(rows.block)
+        if batch is not None:
+            self._free -= 1
+            self._started += 1
+            self._pending.append(batch)
+            self._open, self._adopted = self._no_batch, batch
+        return batch
+
+    def _copy_adopted(self) -> None:
+        """Copies the samples of the adopted batch into a buffer, in which other senders find places."""
+        batch = self._adopted
+        if batch is None:
+            return
+        buffer = self._buffers.get()
+        buffer.open()
+        done = buffer.done
+        done += islice(buffer.places, len(batch.done))
+        for column, values in zip(buffer.columns, batch.columns, strict=True):
+            column[: len(done)] = values[: len(done)]
+        # No call from here on, after which Ctrl-C could come.
+        self._pending[-1] = buffer
+        self._open, self._adopted = buffer, None
+        batch.release()
 
     def _open_batch(self, wait: Wait) -> None:
         """Waits until the last pending batch has a free place, which another sender may still take first."""
@@ -202,6 +264,9 @@ class QueueCore:
             while not self._open.places_left:
                 if self._closed:
                     raise Closed("send: the queue is closed")
+                if self._adopted is not None:
+                    self._copy_adopted()
+                    break
                 if self._free:
                     self._start_batch()
                     break
@@ -212,7 +277,7 @@ class QueueCore:
 
     def _full_message(self, seconds: float) -> str:
         return (
-            f"send: all {self._batch_size * self._slots} places were taken for {seconds:.3g} s; nothing was stored. "
+            f"send: all {self.batch_size * self._slots} places were taken for {seconds:.3g} s; nothing was stored. "
             "Take batches faster, or give the queue more buffers"
         )
 
@@ -221,6 +286,7 @@ class QueueCore:
         buffer.open()
         # No call from here on, after which Ctrl-C could come.
         self._free -= 1
+        self._started += 1
         self._pending += (buffer,)
         self._open = buffer
 
@@ -264,7 +330,7 @@ class QueueCore:
         """Returns the first pending batch if it is full."""
         # In each turn of a wait: what another consumer was lent meanwhile must not keep all the memory from senders.
         self._give_back()
-        if self._pending and len(self._pending[0].done) == self._batch_size:
+        if self._pending and len(self._pending[0].done) == self.batch_size:
             return self._pending[0]
         if self._closed and not self._pending:
             raise Closed("sample: the queue is closed and every full batch was taken; tail() has the rest")
@@ -280,7 +346,7 @@ class QueueCore:
         if copy:
             self._buffers.provide(self._free + 1)
         self._pending.popleft()
-        self._delivered += self._batch_size
+        self._delivered += self.batch_size
         info = self._info(self._batches)
         self._batches += 1
         if copy:
@@ -294,7 +360,7 @@ class QueueCore:
     def empty_message(self, seconds: float) -> str:
         """The message of a `sample` whose time is over."""
         return (
-            f"sample: no batch of {self._batch_size} was full within {seconds:.3g} s; "
+            f"sample: no batch of {self.batch_size} was full within {seconds:.3g} s; "
             f"{self._info(self._batches).size} samples wait"
         )
 
@@ -324,10 +390,11 @@ class QueueCore:
         with self._lock:
             if self._closed:
                 return
+            self._copy_adopted()
             self._closed = True
             buffer, self._open = self._open, self._no_batch
-            rows = self._batch_size - buffer.close()
-            if rows < self._batch_size:
+            rows = self.batch_size - buffer.close()
+            if rows < self.batch_size:
                 self._pending.pop()
                 if rows:
                     self._tail = buffer, rows

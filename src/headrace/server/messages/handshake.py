@@ -53,18 +53,20 @@ class Proof(Message):
     in_place: bool = False
 
 
-class Served(msgspec.Struct):
+class Served(msgspec.Struct, omit_defaults=True):
     """A replay, queue or set of weights that is served.
 
     Attributes:
         kind: of it.
         signature: of one step or sample, as `Signature.to_json` gives it; None for weights.
         tables: names of the tables of a replay.
+        batch_size: samples in a batch of a queue.
     """
 
     kind: Literal["replay", "queue", "weights"]
     signature: Any
     tables: list[str] = []
+    batch_size: int = 0
 
 
 class Welcome(Message):

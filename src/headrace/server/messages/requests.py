@@ -180,7 +180,8 @@ class OpenSender(OfQueue, kw_only=True):
 
     A descriptor may come along, of a sealed memory file with a place for each sample in flight
     (`headrace.server.messages.samples`). Sample n then lies in place `(n - 1) % places`, and the server writes there
-    which samples are stored, without a message.
+    which samples are stored, without a message. A second descriptor may follow, of a sealed memory file with blocks
+    that are laid out as batches (`headrace.server.messages.sample_blocks`), for some of the samples.
 
     Attributes:
         session: the name of the session, 16 random bytes.
@@ -200,10 +201,14 @@ class SendSamples(OfQueue, kw_only=True):
     Attributes:
         first: number of the first sample in its session; the first of all is 1.
         count: number of samples.
+        block: index of the block in which all of them lie; -1: they lie in no block.
+        row: of the first of them in its block.
     """
 
     first: int
     count: int
+    block: int = -1
+    row: int = 0
 
 
 class ConfirmSamples(OfQueue, kw_only=True):

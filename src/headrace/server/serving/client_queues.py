@@ -16,6 +16,7 @@ from headrace.errors import Closed
 from headrace.kernels.shared_count import SharedCount
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame, Payload
+from headrace.server.adopted_batch import BlockRows
 from headrace.server.messages.answers import (
     Done,
     Failed,
@@ -34,9 +35,10 @@ from headrace.server.messages.requests import (
     TakeBatch,
     TakeTail,
 )
-from headrace.server.messages.samples import COUNT_NBYTES, SampleLayout
+from headrace.server.messages.samples import COUNT_NBYTES
 from headrace.server.queue_core import Array, BatchQueueInfo
 from headrace.server.serving.batches.batch_sender import BatchSender
+from headrace.server.serving.client_blocks import ClientBlocks
 from headrace.server.serving.served_queue import ServedQueue, Taker
 from headrace.system import is_sealed
 
@@ -116,7 +118,7 @@ class ClientQueues:
         earlier = self._senders.pop(request.queue, None)
         if earlier is not None:
             earlier.close()
-        shared = self._mapped(served.layout, descriptors) if descriptors else None
+        shared = self._mapped(served, descriptors) if descriptors else None
         sender = _Sender(served, request.session, shared, self._sender.send)
         self._senders[request.queue] = sender
         self._sender.send(
@@ -132,15 +134,25 @@ class ClientQueues:
                 "server a larger payload_nbytes in its limits, or the queue smaller batches"
             )
 
-    def _mapped(self, layout: SampleLayout, descriptors: Sequence[int]) -> _Shared:
-        nbytes = layout.count_offset + COUNT_NBYTES
+    def _mapped(self, served: ServedQueue, descriptors: Sequence[int]) -> _Shared:
+        if not self._in_place:
+            raise LeaseError("expected memory files over a Unix socket only")
+        layout, blocks = served.layout, served.block_layout
         descriptor, *others = descriptors
-        is_fit = not others and is_sealed(descriptor) and os.fstat(descriptor).st_size >= nbytes
-        if not self._in_place or not is_fit:
-            raise LeaseError(f"expected one sealed memory file of {nbytes} bytes over a Unix socket")
+        _check_file(descriptor, layout.count_offset + COUNT_NBYTES)
+        if len(others) > bool(blocks.count):
+            raise LeaseError(
+                f"expected at most {1 + bool(blocks.count)} memory files, got {len(descriptors)}"
+            )
+        for other in others:
+            _check_file(other, blocks.nbytes)
         samples = mmap.mmap(descriptor, layout.nbytes * layout.places, prot=mmap.PROT_READ)
         count = mmap.mmap(descriptor, COUNT_NBYTES, offset=layout.count_offset)
-        return _Shared(layout.columns(samples), SharedCount(np.frombuffer(count, np.int64)))
+        return _Shared(
+            layout.columns(samples),
+            SharedCount(np.frombuffer(count, np.int64)),
+            ClientBlocks(blocks, others[0]) if others else None,
+        )
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -196,6 +208,11 @@ class ClientQueues:
             self._senders.popitem()[1].close()
 
 
+def _check_file(descriptor: int, nbytes: int) -> None:
+    if not is_sealed(descriptor) or os.fstat(descriptor).st_size < nbytes:
+        raise LeaseError(f"expected a sealed memory file of {nbytes} bytes")
+
+
 class _Waiting(NamedTuple):
     """Samples that wait for places.
 
@@ -203,11 +220,18 @@ class _Waiting(NamedTuple):
         number: of the request.
         last: number of the last of these samples.
         columns: arrays `[n, ...]`, one per leaf.
+        rows: of the block in which they lie; None: they lie in no block.
     """
 
     number: int
     last: int
     columns: list[NDArray[Any]]
+    rows: BlockRows | None
+
+    def after(self, count: int) -> _Waiting:
+        """Returns the same without the first `count` samples."""
+        rows = None if self.rows is None else self.rows._replace(first=self.rows.first + count)
+        return _Waiting(self.number, self.last, [column[count:] for column in self.columns], rows)
 
 
 class _Shared(NamedTuple):
@@ -216,10 +240,12 @@ class _Shared(NamedTuple):
     Attributes:
         columns: arrays `[places, ...]`, one per leaf; read only.
         stored: number of the last sample that is in the queue, for the client. The server never reads it.
+        blocks: of the same client, for large samples; None: it has none.
     """
 
     columns: list[NDArray[Any]]
     stored: SharedCount
+    blocks: ClientBlocks | None
 
 
 class _Sender:
@@ -236,6 +262,8 @@ class _Sender:
         self._awaited: ConfirmSamples | None = None
         self._waiting: deque[_Waiting] = deque()
         self._received = self._stored = 0
+        # Places of the queue that were taken when samples were stored last, and how many in a row had these samples.
+        self._places_taken = self._stored_alone = 0
         self._is_closed = False
 
     def open(self, known: int) -> int:
@@ -263,18 +291,28 @@ class _Sender:
             raise LeaseError(
                 f"expected sample {self._received + 1} and at most {places} in flight, got {first}, {count}"
             )
-        columns = self._columns(first, count, payload)
         known = self._received + 1 - first
-        if known:  # Sent twice, because a call was interrupted.
-            columns = [column[known:] for column in columns]
         self._received = max(self._received, first + count - 1)
-        self._waiting.append(_Waiting(request.number, self._received, columns))
+        waiting = _Waiting(request.number, self._received, *self._located(request, payload))
+        self._waiting.append(
+            waiting.after(known) if known else waiting
+        )  # Sent twice: a call was interrupted.
         if len(self._waiting) == 1 and not self.store_waiting():
             self._served.wait_for_places(self)
         self._served.serve()
 
+    def _located(self, request: SendSamples, payload: Payload) -> tuple[list[NDArray[Any]], BlockRows | None]:
+        """Returns the leaves of samples, with the values that the queue may store, and their rows in a block."""
+        layout, first, count = self._served.layout, request.first, request.count
+        if request.block >= 0:
+            blocks = None if self._shared is None else self._shared.blocks
+            if blocks is None or payload:
+                raise LeaseError("expected samples in a block only of a client that shares blocks")
+            rows = BlockRows(blocks, request.block, request.row)
+            return layout.checked(blocks.rows(request.block, request.row, count)), rows
+        return self._columns(first, count, payload), None
+
     def _columns(self, first: int, count: int, payload: Payload) -> list[NDArray[Any]]:
-        """Returns the leaves of samples, with the values that the queue may store."""
         layout = self._served.layout
         if self._shared is None:
             if len(payload) != count * layout.nbytes:
@@ -295,21 +333,38 @@ class _Sender:
         """See `WaitingSender.store_waiting`."""
         queue = self._served.core
         while self._waiting:
-            number, last, columns = self._waiting[0]
+            number, last, columns, rows = self._waiting[0]
             try:
-                stored = queue.store_rows(columns)
+                stored = queue.store_rows(columns, rows)
             except Closed as error:
                 self._waiting.popleft()
                 self._send(Failed(number=number, failure=failure_of(error)))
                 continue
             left = len(columns[0]) - stored
             if stored:
+                self._note_batches(last - left, stored)
                 self._note_stored(number, last - left)
             if left:
-                self._waiting[0] = _Waiting(number, last, [column[stored:] for column in columns])
+                self._waiting[0] = self._waiting[0].after(stored)
                 return False
             self._waiting.popleft()
         return True
+
+    def _note_batches(self, last: int, stored: int) -> None:
+        """Tells the client which sample would begin a batch, if the last batch had samples of this client alone.
+
+        Args:
+            last: number of the last sample that is stored.
+            stored: number of the samples just stored.
+        """
+        if self._shared is None or self._shared.blocks is None:
+            return
+        core = self._served.core
+        taken = core.places_taken
+        is_alone = taken == self._places_taken + stored
+        self._places_taken, self._stored_alone = taken, self._stored_alone + stored if is_alone else 0
+        is_known = self._stored_alone >= core.batch_size
+        self._shared.blocks.first_of_batch.set(last + 1 + -taken % core.batch_size if is_known else 0)
 
     def _note_stored(self, number: int, last: int) -> None:
         """Notes that samples are stored, and tells the client."""

@@ -8,6 +8,7 @@ from headrace.checks import check_mapping
 from headrace.replay.public import Replay, core_of
 from headrace.replay.replay import ReplayCore
 from headrace.server.batch_queue import BatchQueue
+from headrace.server.batch_queue import core_of as queue_core_of
 from headrace.server.messages.handshake import Served
 from headrace.server.serving.shared_runs import SharedRuns
 from headrace.server.weights import Weights
@@ -50,7 +51,10 @@ class ServedObjects:
                 name: Served("replay", replay.signature.to_json(), list(replay.table_names))
                 for name, replay in self.replays.items()
             },
-            **{name: Served("queue", queue.signature.to_json()) for name, queue in self.queues.items()},
+            **{
+                name: Served("queue", queue.signature.to_json(), batch_size=queue_core_of(queue).batch_size)
+                for name, queue in self.queues.items()
+            },
             **{name: Served("weights", None) for name in self.weights},
         }
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.leases.selector import PeerSelector
 from headrace.server.batch_queue import BatchQueue, core_of
+from headrace.server.messages.sample_blocks import BlockLayout
 from headrace.server.messages.samples import SampleLayout
 from headrace.server.queue_core import Array, BatchQueueInfo
 
@@ -59,11 +60,13 @@ class ServedQueue:
     Attributes:
         core: its inside.
         layout: of its samples.
+        block_layout: of blocks of its samples.
     """
 
     def __init__(self, queue: BatchQueue, selector: PeerSelector) -> None:
         self.core = core_of(queue)
         self.layout = SampleLayout(queue.signature)
+        self.block_layout = BlockLayout(queue.signature, self.core.batch_size)
         self._selector = selector
         self._takers: deque[Taker] = deque()
         self._tail_takers: deque[Taker] = deque()

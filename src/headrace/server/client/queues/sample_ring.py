@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.forking import ForkFollowers
 from headrace.kernels.shared_count import SharedCount
@@ -45,6 +48,7 @@ class SampleRing:
 
     def __init__(self, signature: Signature, layout: SampleLayout, *, is_shared: bool) -> None:
         self.places = layout.places
+        self._layout = layout
         self._sample_nbytes = layout.nbytes
         nbytes = layout.count_offset + COUNT_NBYTES
         descriptor = sealed_memory_file("headrace-samples", nbytes) if is_shared else -1
@@ -56,6 +60,11 @@ class SampleRing:
         _RINGS.add(self)
         self.may_be_quiet = has_gil() and layout.nbytes <= NARROW_ROW
         self._shared_count = np.frombuffer(memory, np.int64, 1, layout.count_offset) if is_shared else None
+
+    def restore(self, number: int, values: Sequence[NDArray[Any]]) -> None:
+        """Copies a sample, which was written elsewhere, into its place; `values` are its leaves."""
+        for column, value in zip(self._layout.columns(self._bytes), values, strict=True):
+            column[(number - 1) % self.places] = value
 
     def parts(self, first: int, count: int) -> list[memoryview]:
         """Returns the bytes of samples, in one piece, or in two at the end of the ring."""

@@ -21,12 +21,15 @@ from typing import Any, Protocol
 from headrace import forking
 from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.kernels.shared_count import SharedCount
 from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
 from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
+from headrace.server.client.queues.sample_blocks import Piece, SampleBlocks
 from headrace.server.client.queues.sample_ring import SampleRing
 from headrace.server.client.served_again import check_same
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
+from headrace.server.messages.sample_blocks import BlockLayout
 from headrace.server.messages.samples import SampleLayout
 from headrace.spec import Signature
 from headrace.waits import Wait
@@ -84,6 +87,8 @@ class SampleStream:
         self._rows = self._ring.rows
         # The short way of `put`: returns whether it was enough. It runs without the lock, while samples come fast.
         self.put_quickly = self._rows.put
+        # For large samples, as long as the connection lasts.
+        self._blocks: SampleBlocks | None = None
         self._count = self._ring.count()
         self._is_shared = client.can_share
         self._places = layout.places
@@ -133,7 +138,10 @@ class SampleStream:
             while rows.written >= rows.free_until:
                 self._find_place(timeout)
                 rows.quiet_until = 0  # Others have sent meanwhile.
-            rows.append(values)
+            if self._blocks is not None and self._blocks.write(rows.written + 1, values):
+                rows.written += 1
+            else:
+                rows.append(values)
             sender = self._sender
             if rows.written >= self._full_at:
                 self._gathers = self._was_full = True
@@ -146,7 +154,7 @@ class SampleStream:
 
     def _let_be_quiet(self) -> None:
         """Lets `put_quickly` write the next samples if they only wait for a full message; the lock is held."""
-        if self._gathers and self._will_flush and self._ring.may_be_quiet:
+        if self._gathers and self._will_flush and self._ring.may_be_quiet and self._blocks is None:
             self._rows.quiet_until = self._full_at
 
     def wait(self, timeout: float | None) -> None:
@@ -309,12 +317,22 @@ class SampleStream:
     def _lose(self, failure: BaseException) -> None:
         """Notes that the connection has ended: what is not confirmed will be sent again."""
         self._sender = None
+        self._leave_blocks()
         if isinstance(failure, Closed):
             self._goodbyes += 1
             self._goodbye = str(failure)
         self._opened.clear()
         self._lost_at = time.monotonic()
         self._sent = self._stored
+
+    def _leave_blocks(self) -> None:
+        """Moves the samples that are not confirmed into the ring: an old server may still need their blocks."""
+        if self._blocks is not None:
+            for number in range(self._stored + 1, self._rows.written + 1):
+                values = self._blocks.values(number)
+                if values is not None:
+                    self._ring.restore(number, values)
+            self._blocks = None
 
     def _send(self) -> None:
         """Sends the samples that are written."""
@@ -324,7 +342,16 @@ class SampleStream:
                 count = min(self._rows.written - self._sent, self._together)
                 first = self._sent + 1
                 parts = () if self._is_shared else self._ring.parts(first, count)
-                message = SendSamples(number=sender.number, queue=self._queue, first=first, count=count)
+                piece = Piece(count) if self._blocks is None else self._blocks.piece(first, count)
+                count = piece.length
+                message = SendSamples(
+                    number=sender.number,
+                    queue=self._queue,
+                    first=first,
+                    count=count,
+                    block=piece.block,
+                    row=piece.row,
+                )
                 try:
                     sender.link.post(message, parts)
                 except (Disconnected, Closed):
@@ -349,11 +376,19 @@ class SampleStream:
                 return
             check_same(link.served, self._queue, self._signature, self._client.peer)
             request = OpenSender(queue=self._queue, session=self._session, stored=self._stored)
-            reply = link.begin(request, descriptors=self._ring.descriptors)
+            count = self._ring.count()
+            blocks = self._new_blocks(link, count)
+            try:
+                descriptors = self._ring.descriptors + (() if blocks is None else (blocks.descriptor,))
+                reply = link.begin(request, descriptors=descriptors)
+            finally:
+                if blocks is not None:
+                    blocks.close_descriptor()
             answer, _ = link.wait(reply, self._client.timeout)
             with self._lock:
                 self._stored = self._sent = max(self._stored, answer.stored)
-                self._count = self._ring.count()
+                self._leave_blocks()
+                self._count, self._blocks = count, blocks
                 self._count.set(self._stored)
                 most_nbytes = min(_MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
@@ -364,6 +399,12 @@ class SampleStream:
                 self._opened.set()
                 self._settle()
                 self._send()
+
+    def _new_blocks(self, link: Link, stored: SharedCount) -> SampleBlocks | None:
+        if not self._is_shared:
+            return None
+        layout = BlockLayout(self._signature, link.served[self._queue].batch_size)
+        return SampleBlocks(layout, stored) if layout.count else None
 
     def _open_within(self, timeout: float | None) -> None:
         """Opens the sender; connects again, with pauses, until `timeout` seconds are over."""
