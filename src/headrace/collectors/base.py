@@ -171,7 +171,7 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
         observations, what the policy remembers, and complete batches that were not handed out. The state of an
         environment is part of it if its unwrapped object has `state_dict()` and `load_state_dict(state)`. A wrapper
         with a state of its own needs both methods too, but for gymnasium's `TimeLimit`. The rows of a replay are not
-        part of it: save the replay beside it. A paused collector first goes on to the ends of its rollouts, and is
+        part of it: save the replay beside it. A paused `Collector` first goes on to the end of its rollout, and is
         paused again before this method returns.
 
         Raises:

@@ -139,6 +139,7 @@ class Progress(Message):
         all_wait: every environment has ended and waits for a reset.
         seconds: spent since the last message of this kind.
         dropped: frames of the rollout under way that the end of the worker drops.
+        continued: environments whose first one of these steps continues an episode of a loaded state.
     """
 
     counts: StepCounts
@@ -147,6 +148,7 @@ class Progress(Message):
     all_wait: bool
     seconds: LoopSeconds
     dropped: int = 0
+    continued: tuple[int, ...] = ()
 
 
 class Stepped(Message):
@@ -157,6 +159,7 @@ class Proceed(Message):
     """Collector to worker: one more rollout may be begun.
 
     Attributes:
+        continues: it is the rollout that was under way in the loaded state.
         at_random: whether its actions are random.
         is_needed: a batch needs it, even if every environment waits for a reset.
         updates_each_step: new weights are taken over at each of its steps; False: before its first step only.
@@ -165,6 +168,7 @@ class Proceed(Message):
     at_random: bool
     is_needed: bool
     updates_each_step: bool
+    continues: bool = False
 
 
 class Preempt(Message):

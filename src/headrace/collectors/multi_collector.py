@@ -247,7 +247,14 @@ class MultiCollector(CollectorBase):
     def state_dict(self) -> dict[str, Any]:
         """See `CollectorBase.state_dict`: "worker0", "worker1", ..., and "collector" for all of them.
 
-        The workers finish the rollouts that they have begun; these are part of the state. So it takes at most 30 s.
+        The workers stop between two steps for it. The steps of the rollouts under way are part of the state. Both this
+        collector and one that loads the state go on with them. Rollouts that `postproc` changes before they go into a
+        replay are finished first.
+
+        Raises:
+            DeadlineExceeded: a worker did not finish its step, or such a rollout, within 30 s.
+            WorkerDied: a worker is gone.
+            Closed: after `shutdown`.
         """
         self._group.status.check()
         return collected_state(self._group, self._updater)

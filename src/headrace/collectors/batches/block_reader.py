@@ -64,8 +64,17 @@ class BlockReader:
             while self._segments:
                 self._store.release(self._segments.pop().page)
 
-    def copy_into(self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD) -> None:
-        """Copies the steps added since the last call into the lanes of a batch from `first` on, and forgets them.
+    def copy_into(
+        self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD, at: int = 0
+    ) -> None:
+        """Copies the steps as `copy` does, and forgets them."""
+        try:
+            self.copy(arrays, first, threads, at)
+        finally:
+            self.forget()
+
+    def copy(self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD, at: int = 0) -> None:
+        """Copies the steps added since the last call of `forget` into the lanes of a batch from `first` on.
 
         Columns that the batch shows in place are not copied, but the observations after their steps are. Fewer steps
         than the batch has leave the later ones masked.
@@ -74,26 +83,22 @@ class BlockReader:
             arrays: of the batch.
             first: the first lane.
             threads: share the copy.
+            at: the step of the batch that the first of these steps is copied to; 0 for columns in place.
         """
         store, lanes = self._store, slice(first, first + self._lanes)
+        with store.lock:
+            words, versions, last = self._marks(self._segments)
+            linked = (words & LINKED) != 0
+            finals = self._finals(self._segments, linked)
+            reader = store.begin_reading()
         try:
-            with store.lock:
-                words, versions, last = self._marks(self._segments)
-                linked = (words & LINKED) != 0
-                finals = self._finals(self._segments, linked)
-                reader = store.begin_reading()
-            try:
-                self._copy_columns(arrays, first, last, linked, finals, threads)
-                store.check_rows_were_ours()
-            finally:
-                reader.end()
+            self._copy_columns(arrays, first, at, last, linked, finals, threads)
+            store.check_rows_were_ours()
         finally:
-            self.forget()
-        steps = len(words)
+            reader.end()
         masked = (words & (FINAL | EMPTY)) != 0
-        arrays.masked[:steps, lanes] = masked
-        arrays.starts[:steps, lanes] = ((words & STEP_MASK) == 0) & ~masked
-        at = 0
+        arrays.masked[at : at + len(words), lanes] = masked
+        arrays.starts[at : at + len(words), lanes] = ((words & STEP_MASK) == 0) & ~masked
         for each in versions:  # One a step, or one a row.
             arrays.versions[lanes, at : at + len(each)] = each.T
             at += len(each)
@@ -136,6 +141,7 @@ class BlockReader:
         self,
         arrays: BatchArrays,
         first: int,
+        at: int,
         last: int,
         linked: NDArray[np.bool_],
         finals: NDArray[np.int64],
@@ -146,6 +152,7 @@ class BlockReader:
         Args:
             arrays: of the batch.
             first: lane of the batch that the first lane is copied into.
+            at: step of the batch that the first step is copied into.
             last: the row after the last step, of the first lane.
             linked: bool[T, n], steps whose final rows stand elsewhere.
             finals: int64[m], these final rows.
@@ -157,16 +164,18 @@ class BlockReader:
         threads.share(
             self._lanes,
             copied,
-            lambda begin, end: self._copy(arrays, first, slice(begin, end), segments, last),
+            lambda begin, end: self._copy(arrays, first, slice(begin, end), segments, at, last),
         )
         time, lane = linked.nonzero()
         for name in arrays.observed.difference(in_place):
-            arrays.following[name][first + lane, time] = self._store.columns[name][finals]
+            arrays.following[name][first + lane, at + time] = self._store.columns[name][finals]
         if in_place:
             rows = self._following_rows(segments, last, linked, finals)
             threads.share(len(rows), shown, lambda begin, end: self._copy_following(arrays, rows, begin, end))
 
-    def _copy(self, arrays: BatchArrays, first: int, part: slice, segments: list[Segment], last: int) -> None:
+    def _copy(
+        self, arrays: BatchArrays, first: int, part: slice, segments: list[Segment], begin: int, last: int
+    ) -> None:
         """Copies the columns of some lanes, and the observations that followed but for those at an episode's end.
 
         Args:
@@ -174,20 +183,21 @@ class BlockReader:
             first: lane of the batch that the first lane is copied into.
             part: of the lanes.
             segments: the steps.
+            begin: step of the batch that the first step is copied into.
             last: the row after the last step, of the first lane.
         """
         lanes = slice(first + part.start, first + part.stop)
         for name, column in arrays.columns.items():
             if name in arrays.in_place:
                 continue
-            source, at = self._store.columns[name], 0
+            source, at = self._store.columns[name], begin
             for segment in segments:
                 rows = self._rows(source, segment)[:, part]
                 column[lanes, at : at + len(rows)] = rows.swapaxes(0, 1)
                 at += len(rows)
             if name in arrays.following:
                 following = arrays.following[name]
-                following[lanes, : at - 1] = column[lanes, 1:at]
+                following[lanes, begin : at - 1] = column[lanes, begin + 1 : at]
                 following[lanes, at - 1] = source[last + part.start : last + part.stop]
 
     def _following_rows(

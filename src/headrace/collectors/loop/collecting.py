@@ -86,7 +86,7 @@ class CollectingLoop:
         # The observations that the first rollout begins with.
         self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
         self._writer: PageWriter | None = None
-        # Environments whose episodes go on from a loaded state, until the first rollout.
+        # Environments whose episodes go on from a loaded state, until the first report of steps.
         self._goes_on = np.zeros(stepper.num_envs, np.bool_)
         self.extras: dict[str, ArraySpec] | None = None
         self.not_stored: list[str] = []
@@ -293,12 +293,20 @@ class CollectingLoop:
         Args:
             at_random: whether its actions are random; the policy is not called.
         """
-        self._at_random = at_random
         self.frames_begun += self.steps * self.stepper.num_envs
+        self.resume(self.steps, at_random=at_random)
+
+    def resume(self, steps: int, *, at_random: bool) -> None:
+        """Goes on with a rollout of a loaded state.
+
+        Args:
+            steps: that are still to be taken.
+            at_random: see `begin`.
+        """
+        self._at_random = at_random
         self.frames = 0
         self._is_fresh = False
-        self._goes_on[:] = False
-        self._recording.begin(self.steps)
+        self._recording.begin(steps)
         if self.profile is not None:
             self.profile.begin_rollout()
             self.times.recorder = self.profile if self.profile.is_recording else None
@@ -361,5 +369,12 @@ class CollectingLoop:
         begin = self.times.clock()
         counts = count_steps(self.writer, self._totals, self.stepper.num_envs, self._recording.going_on)
         commit = self.writer.report()
+        if commit.steps:
+            self._goes_on[:] = False
         self.times.note("write", begin)
         return commit, counts
+
+    @property
+    def continued(self) -> list[int]:
+        """Environments whose next step continues an episode of a loaded state; none after the first report of steps."""
+        return self._goes_on.nonzero()[0].tolist()

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from copy import deepcopy
+from typing import Any, NamedTuple, Protocol
 
 from headrace.collectors.multi.staleness import Staleness
 from headrace.collectors.statistics import Tally
@@ -158,13 +159,21 @@ class Admission:
     def lost(self, worker_idx: int) -> None:
         """Notes that the rollouts that a worker had begun and not completed are lost: they are owed again."""
         with self._lock:
-            lost = self._under_way[worker_idx] - self._complete[worker_idx]
-            self._under_way[worker_idx] -= lost
-            self._frames_under_way -= lost * self._frames[worker_idx]
-            self._begun -= lost * self._frames[worker_idx]
-            self._staleness.lost(worker_idx, lost)
-            self._owe(worker_idx, lost)
+            self._owe(worker_idx, self._drop(worker_idx))
         self._settle()
+
+    def drop(self, worker_idx: int) -> None:
+        """Forgets the rollouts that a worker had begun and not completed."""
+        with self._lock:
+            self._drop(worker_idx)
+
+    def _drop(self, worker_idx: int) -> int:
+        dropped = self._under_way[worker_idx] - self._complete[worker_idx]
+        self._under_way[worker_idx] -= dropped
+        self._frames_under_way -= dropped * self._frames[worker_idx]
+        self._begun -= dropped * self._frames[worker_idx]
+        self._staleness.lost(worker_idx, dropped)
+        return dropped
 
     def published(self) -> None:
         """Notes that new weights were published."""
@@ -252,24 +261,40 @@ class Admission:
                 self._is_suspended = False
             self._settle()
 
-    def load(self, begun: int, waiting: Sequence[int], owed: Sequence[int]) -> None:
-        """Goes on from a state.
+    def state_dict(self, in_progress: Sequence[bool]) -> dict[str, Any]:
+        """Returns the rollouts that were begun, and those that are owed.
 
         Args:
-            begun: see `begun`.
-            waiting: the workers of the rollouts that are complete and not handed out, in the order of their batches.
-            owed: number of free slots of each worker.
+            in_progress: whether each worker has begun a rollout that is not complete. Those that it was only allowed to
+                begin are owed.
         """
         with self._lock:
-            self._begun, self._owed = begun, [0] * len(owed)
-            self._under_way = [waiting.count(worker_idx) for worker_idx in range(len(owed))]
-            self._frames_under_way = sum(self._frames[worker_idx] for worker_idx in waiting)
-            self._complete = list(self._under_way)
-            self._staleness.load(waiting)
-            self._by_batch = False
+            begun, owed, staleness = self._begun, list(self._owed), deepcopy(self._staleness)
+            for worker_idx, is_begun in enumerate(in_progress):
+                allowed = self._under_way[worker_idx] - self._complete[worker_idx] - is_begun
+                begun -= allowed * self._frames[worker_idx]
+                owed[worker_idx] += allowed
+                staleness.lost(worker_idx, allowed)
+            return {"begun": begun, "owed": owed, "by_batch": self._by_batch, **staleness.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any], in_progress: Sequence[bool]) -> None:
+        """Goes on from a state, without the free slots: the caller adds them.
+
+        Args:
+            state: of `state_dict`.
+            in_progress: as it was given.
+        """
+        with self._lock:
+            self._begun, ahead = state["begun"], state["ahead"]
+            self._under_way = [ahead.count(worker_idx) for worker_idx in range(len(in_progress))]
+            self._frames_under_way = sum(self._frames[worker_idx] for worker_idx in ahead)
+            self._complete = [
+                count - is_begun for count, is_begun in zip(self._under_way, in_progress, strict=True)
+            ]
+            self._staleness.load_state_dict(state)
+            self._by_batch = state["by_batch"]
             self._places.clear()
-            for worker_idx, count in enumerate(owed):
-                self._owe(worker_idx, count)
+            self._owed = [0] * len(in_progress)
 
     def _may_begin(self) -> bool:
         """Whether a rollout of a worker that is not blocked may begin."""

@@ -1,13 +1,15 @@
 """The state of a collector with workers: of each worker, and of the part that they share."""
 
-# Rules: collectors CQ3
+# Rules: collectors CQ1, CQ3
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.multi.group import WorkerGroup
 from headrace.collectors.states import check_num_envs, check_parts
 from headrace.collectors.surface.parts import Call
@@ -20,29 +22,37 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
     """Returns "worker0", "worker1", ..., and "collector" for all of them.
 
     Raises:
-        DeadlineExceeded: a worker did not finish its rollout within 30 s.
+        DeadlineExceeded: a worker did not finish its step within 30 s.
         WorkerDied: a worker is gone.
     """
-    collection = group.collection
-    with _between_rollouts(group):
+    with _standing_still(group):
         workers = group.call_each("state_dict", [((), {})] * len(group.handles))
-        shared = collection.state_dict(_SECONDS) | {"versions": updater.state()}
+        in_progress = [worker["rollout"] is not None for worker in workers]
+        shared = group.collection.state_dict(in_progress, _SECONDS) | {"versions": updater.state()}
     return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
 
 
 @contextmanager
-def _between_rollouts(group: WorkerGroup) -> Iterator[None]:
-    """Lets the workers finish their rollouts and begin none. Paused workers go on for that, and are paused again."""
+def _standing_still(group: WorkerGroup) -> Iterator[None]:
+    """Keeps the workers between two steps, all of them reported, for the time of a `with` block."""
+    was_paused, end = group.status.pause_wanted is not None, time.monotonic() + _SECONDS
     with group.collection.admission.suspended():
-        if group.status.pause_wanted is None:
-            group.collection.finish_rollouts(_SECONDS)
-        else:
-            group.resume()
-            try:
-                group.collection.finish_rollouts(_SECONDS)
-            finally:
+        try:
+            while _restarting(group) or group.status.pause_wanted is None:
+                group.resume()  # A pause would keep a process that is started from coming back.
+                event = "to be started again"
+                group.status.wait_for_none(lambda: _restarting(group), end - time.monotonic(), event)
+                group.pause(end - time.monotonic())
+            yield
+        finally:
+            if not was_paused:
+                group.resume()
+            elif group.status.pause_wanted is None:
                 group.pause(_SECONDS)
-        yield
+
+
+def _restarting(group: WorkerGroup) -> list[WorkerHandle]:
+    return [handle for handle in group.handles if handle.status.is_restarting]
 
 
 def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapping[str, Any]) -> None:
@@ -54,15 +64,12 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
         DeadlineExceeded, WorkerDied: as `collected_state`.
     """
     workers = _workers_of(group, state)
-    shared, collection = state["collector"], group.collection
-    with _between_rollouts(group):
+    shared = state["collector"]
+    with _standing_still(group):
         calls: list[Call] = [((worker,), {}) for worker in workers]
         group.call_each("check_state", calls)
-        continues = group.call_each("load_state_dict", calls)
-        is_open = [
-            worker["loop"]["is_open"] & goes_on for worker, goes_on in zip(workers, continues, strict=True)
-        ]
-        collection.load_state_dict(shared, is_open)
+        group.call_each("load_state_dict", calls)
+        group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
         updater.load_state(shared["versions"])
 
 
@@ -73,9 +80,10 @@ def _workers_of(group: WorkerGroup, state: Mapping[str, Any]) -> list[Mapping[st
         raise ValueError(
             f"load_state_dict: expected the state of a collector of {len(names)} workers, got {len(state) - 1}"
         )
-    check_parts(state["collector"], ("tally", "versions", "begun", "waiting", "lanes"))
+    parts = ("tally", "versions", "admission", "waiting", "is_asked", "is_running", "partial", "lanes")
+    check_parts(state["collector"], parts)
     for name in names:
-        check_parts(state[name], ("loop", "generators", "weights", "policy_version"))
+        check_parts(state[name], ("loop", "rollout", "generators", "weights", "policy_version"))
         check_num_envs(state[name]["loop"], group.ready[0].num_envs)
     if len(state["collector"]["lanes"]) != len(group.collection.makers):
         raise ValueError("load_state_dict: expected the state of a collector with the same argument sync")

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict
 from typing import Any
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.copy_threads import CopyThreads
+from headrace.collectors.batches.partial_rollout import PartialRollout
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.rows import WorkerRows
@@ -54,6 +56,11 @@ class Collection:
         self._handles = handles
         self._tally = tally
         self._counts = [StepCounts() for _ in handles]
+        # Rollouts of a loaded state that workers have not gone on with, by worker: whether actions are random.
+        self._resumed: dict[int, bool] = {}
+        self._was_running = False
+        # Free slots of workers in a loaded state: a synchronous batch was asked for.
+        self._owed: Sequence[int] = ()
         self._enough_workers = options.enough_workers
         self.admission = Admission(
             tally,
@@ -78,13 +85,18 @@ class Collection:
             status, tally, self._assembly, self.admission, handles, self._handed_out
         )
 
-    def _grant(self, worker_idx: int, *, at_random: bool) -> None:
-        is_needed = self._is_synchronous and self._status.is_iterating
+    def _grant(self, worker_idx: int, *, at_random: bool, continues: bool = False) -> None:
+        is_asked = self._is_synchronous and self._status.is_iterating
         # Rules: collectors CW3. All rows of a synchronous batch come from the same weights.
         each_step = not self._is_synchronous or self._status.is_running
-        proceed = Proceed(at_random=at_random, is_needed=is_needed, updates_each_step=each_step)
+        proceed = Proceed(
+            at_random=at_random,
+            is_needed=is_asked or continues,
+            updates_each_step=each_step,
+            continues=continues,
+        )
         # A worker that was started again may begin last.
-        messages = (proceed, Preempt()) if is_needed and self._has_enough_workers else (proceed,)
+        messages = (proceed, Preempt()) if is_asked and self._has_enough_workers else (proceed,)
         self._handles[worker_idx].send(*messages)
 
     @property
@@ -98,7 +110,14 @@ class Collection:
             if self._status.is_running or self._status.is_iterating:
                 return
             self._status.is_running, self._status.is_iterating = running, not running
-        if running or not self._is_synchronous:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Lets the workers collect what is owed: ahead of the learner, unless each batch is asked for."""
+        self._resume_rollouts()
+        if self._status.is_iterating and self._is_synchronous:
+            self.admission.owe_all(self._owed)
+        else:
             # A loaded state may have brought rollouts already.
             under_way = [self.admission.under_way(handle.worker_idx) for handle in self._handles]
             self.admission.owe_all([max(0, _ROLLOUTS_AHEAD - count) for count in under_way])
@@ -118,6 +137,8 @@ class Collection:
                 _log.warning("%s: %s", str(handle), ALL_WAIT)
             return
         self._counts[worker_idx].add(progress.counts)
+        if progress.continued:
+            self._assembly.note_continued(worker_idx, progress.continued)
         if progress.closes_rollout:
             counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
             self.admission.completed(worker_idx)
@@ -164,38 +185,24 @@ class Collection:
         """Drops what a worker, whose process is gone, has collected of rollouts that it did not complete."""
         counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
         self._tally.frames_discarded += counts.frames
+        self._assembly.lose(worker_idx)
+        self._resumed.pop(worker_idx, None)
         self.admission.lost(worker_idx)
 
     # ---- state -----------------------------------------------------------------------------------------------------
-
-    def finish_rollouts(self, timeout: float) -> None:
-        """Waits until all workers have finished the rollouts that they have begun. Admission must be suspended.
-
-        Raises:
-            DeadlineExceeded: a rollout did not end in time.
-            WorkerDied: a worker is gone.
-        """
-        # Rules: collectors CQ3
-        self._status.wait_for_none(self._busy, timeout, "to finish a rollout")
-
-    def _busy(self) -> list[WorkerHandle]:
-        waiting = self.batches.rollouts
-        return [
-            handle
-            for handle in self._handles
-            if not handle.stands_still
-            and self.admission.under_way(handle.worker_idx) != waiting.count(handle.worker_idx)
-        ]
 
     @property
     def makers(self) -> Sequence[BatchMaker]:
         """See `Assembly.makers`."""
         return self._assembly.makers
 
-    def state_dict(self, timeout: float) -> dict[str, Any]:
-        """Returns the batches that wait, and everything that later ones depend on in this process.
+    def state_dict(self, in_progress: Sequence[bool], timeout: float) -> dict[str, Any]:
+        """Returns what waits for the learner, and everything that later batches depend on in this process.
+
+        The workers stand still, and admission is suspended.
 
         Args:
+            in_progress: whether each worker has begun a rollout that is not complete.
             timeout: in seconds, for a batch that another thread is about to be handed.
 
         Raises:
@@ -208,31 +215,82 @@ class Collection:
             )
             return {
                 "tally": self._tally.state_dict(),
-                "begun": self.admission.begun,
+                "admission": self.admission.state_dict(in_progress),
                 "waiting": self.batches.state_dict(),
+                "is_asked": self.batches.is_asked,
+                "is_running": self._status.is_running,
+                "partial": self._partial_state(),
                 "lanes": [maker.state_dict() for maker in self._assembly.makers],
             }
 
-    def load_state_dict(self, state: Mapping[str, Any], is_open: Sequence[NDArray[np.bool_]]) -> None:
-        """Goes on from a state, between two rollouts.
+    def _partial_state(self) -> dict[str, Any]:
+        """Returns the steps of each worker that are in no batch yet."""
+        partial: dict[str, Any] = {}
+        if self._is_synchronous and not self.batches.is_asked:
+            return partial
+        for handle, counts in zip(self._handles, self._counts, strict=True):
+            rows, worker_idx = handle.peer.rows, handle.worker_idx
+            steps = None if rows is None else self._assembly.partial(worker_idx, rows.committed)
+            if steps is not None:
+                complete = self._assembly.counts_of(worker_idx)
+                partial[str(worker_idx)] = {
+                    "steps": steps.state_dict(),
+                    "counts": asdict(complete or counts),
+                    "is_complete": complete is not None,
+                }
+        return partial
+
+    def load_state_dict(self, state: Mapping[str, Any], rollouts: Sequence[Mapping[str, Any] | None]) -> None:
+        """Goes on from a state. The workers, which have loaded theirs, stand still, and admission is suspended.
 
         Args:
             state: of `state_dict`.
-            is_open: bool[n] of each worker, environments whose episode goes on.
+            rollouts: the rollout that each worker has begun and not completed; see `RolloutTurn.state_dict`.
         """
         makers = self._assembly.makers
-        lanes = is_open if len(makers) > 1 else [np.concatenate(is_open)]
+        in_progress = [rollout is not None for rollout in rollouts]
         with self._status.changed:
-            for maker, own, opened in zip(makers, state["lanes"], lanes, strict=True):
-                maker.load_state_dict(own, opened)
-            self.batches.load_state_dict(state["waiting"], makers)
+            for maker, own in zip(makers, state["lanes"], strict=True):
+                # The workers tell which episodes go on: by then some may have been reset.
+                maker.load_state_dict(own, np.zeros(len(own["numbering"]["ids"]), np.bool_))
+            self.batches.load_state_dict(state["waiting"], makers, is_asked=state["is_asked"])
             self._tally.load_state_dict(state["tally"])
-            self._counts = [StepCounts() for _ in self._handles]
-            waiting = self.batches.rollouts
-            ahead = _ROLLOUTS_AHEAD if self._status.is_iterating and not self._is_synchronous else 0
-            owed = [max(0, ahead - waiting.count(handle.worker_idx)) for handle in self._handles]
-            self.admission.load(state["begun"], waiting, owed)
+            self._load_partial(state["partial"])
+            self._resumed = {
+                worker: rollout["at_random"] for worker, rollout in enumerate(rollouts) if rollout is not None
+            }
+            self._owed = state["admission"]["owed"] if state["is_asked"] else ()
+            self._was_running = state["is_running"]
+            self.admission.load_state_dict(state["admission"], in_progress)
+            if self._status.is_iterating:
+                self._go_on()
             self._status.changed.notify_all()
+
+    def _load_partial(self, partial: Mapping[str, Any]) -> None:
+        counts = {int(worker): StepCounts(**deepcopy(each["counts"])) for worker, each in partial.items()}
+        complete = {int(worker) for worker, each in partial.items() if each["is_complete"]}
+        self._assembly.load(
+            {int(worker): PartialRollout.from_state(each["steps"]) for worker, each in partial.items()},
+            {worker: counts[worker] for worker in complete},
+        )
+        self._counts = [
+            StepCounts() if worker in complete else counts.get(worker, StepCounts())
+            for worker in range(len(self._handles))
+        ]
+
+    def _resume_rollouts(self) -> None:
+        """Lets workers go on with the rollouts of a loaded state."""
+        resumed, self._resumed = self._resumed, {}
+        for worker_idx, at_random in resumed.items():
+            if self._was_running and not self._status.is_running:
+                self.admission.drop(worker_idx)  # The replay has their steps: a batch would lack them.
+            else:
+                self._grant(worker_idx, at_random=at_random, continues=True)
+            if self._status.is_running:  # Steps that were to be handed out are in the replay already.
+                self._tally.add(self._counts[worker_idx], 0)
+                self._tally.workers[worker_idx].add(self._counts[worker_idx], 0)
+                self._counts[worker_idx] = StepCounts()
+                self._assembly.lose(worker_idx)
 
     def discard(self) -> None:
         """Drops the complete rollouts, and counts their frames as discarded. No worker may report any more."""

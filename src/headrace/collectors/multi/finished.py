@@ -167,6 +167,11 @@ class FinishedBatches:
         """The workers of the rollouts of the waiting batches."""
         return [worker_idx for finished in self._waiting for worker_idx in finished.counts]
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the workers have begun a batch because it was asked for."""
+        return self._is_asked
+
     def state_dict(self) -> list[dict[str, Any]]:
         """Returns the batches, in the order in which they are handed out; `changed` of the status is held."""
         return [
@@ -187,10 +192,18 @@ class FinishedBatches:
         # A rollout that was begun and is not complete stands still.
         return [batches[worker_idx].popleft() for worker_idx in order if batches[worker_idx]]
 
-    def load_state_dict(self, batches: Sequence[Mapping[str, Any]], makers: Sequence[BatchMaker]) -> None:
-        """Replaces the batches by those of a state; `changed` of the status is held."""
+    def load_state_dict(
+        self, batches: Sequence[Mapping[str, Any]], makers: Sequence[BatchMaker], *, is_asked: bool
+    ) -> None:
+        """Replaces the batches by those of a state; `changed` of the status is held.
+
+        Args:
+            batches: as `state_dict` returned them.
+            makers: of the batches.
+            is_asked: see the property.
+        """
         self._waiting.clear()
-        self._is_asked = False
+        self._is_asked = is_asked
         for state in batches:
             counts = {int(worker): StepCounts(**each) for worker, each in state["counts"].items()}
             maker = makers[min(counts)] if len(makers) > 1 else makers[0]

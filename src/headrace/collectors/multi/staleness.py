@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class Staleness:
@@ -80,11 +81,11 @@ class Staleness:
         """Notes that the learner waits no longer."""
         self._requests -= 1
 
-    def load(self, ahead: Sequence[int]) -> None:
-        """Goes on from a state.
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the workers of the rollouts that were begun, and whether a publication is due."""
+        return {"ahead": list(self._ahead), "publication_due": self._publication_due}
 
-        Args:
-            ahead: the workers of the rollouts that are not handed out, the oldest rollout first.
-        """
-        self._ahead = list(ahead)
-        self._publication_due = False
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state."""
+        self._ahead = list(state["ahead"])
+        self._publication_due = state["publication_due"]

@@ -36,6 +36,10 @@ class Ending(Exception):
     """The collector has said stop, or is gone."""
 
 
+class Loaded(Exception):
+    """A state was loaded: the rollout under way is dropped."""
+
+
 class WorkerInbox:
     """Messages of the collector. The main thread receives them: before each step, and where it waits.
 

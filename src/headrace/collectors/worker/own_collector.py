@@ -16,6 +16,7 @@ from headrace.collectors.messages import Answer, Question
 from headrace.collectors.paths import follow_path
 from headrace.collectors.states import check_num_envs, check_weights, load_weights, saved_weights
 from headrace.collectors.worker.generators import generators_state, load_generators_state
+from headrace.collectors.worker.turn import RolloutTurn
 from headrace.leases.frames import Payload
 
 
@@ -27,6 +28,7 @@ class OwnCollector(LoopParts):
         worker_idx: the number of the worker.
         version: returns the version of the weights that act.
         renumber: sets that version.
+        turn: the rollout under way.
 
     Attributes:
         has_loaded: whether a state was loaded, so that the rows must be opened anew.
@@ -38,8 +40,10 @@ class OwnCollector(LoopParts):
         worker_idx: int,
         version: Callable[[], int],
         renumber: Callable[[int], None],
+        turn: RolloutTurn,
     ) -> None:
         self._loop = loop
+        self._turn = turn
         self._renumber = renumber
         self.has_loaded = False
         self._version = version
@@ -64,8 +68,9 @@ class OwnCollector(LoopParts):
         return self._policy_attribute(name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that the next rollout depends on."""
+        """Returns everything that the next step depends on."""
         return {
+            "rollout": self._turn.state_dict(),
             "loop": self._loop.state_dict(),
             "generators": generators_state(),
             "weights": saved_weights(self.policy),
@@ -77,16 +82,15 @@ class OwnCollector(LoopParts):
         check_num_envs(state["loop"], self._loop.stepper.num_envs)
         check_weights(self.policy, state["weights"])
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Goes on from a state between two rollouts; returns whether its episodes go on."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state, in place of the rollout under way."""
         self._renumber(state["policy_version"])
         load_weights(self.policy, state["weights"])
-        continues = self._loop.load_state_dict(state["loop"])
-        if not continues:
+        if not self._loop.load_state_dict(state["loop"]):
             self._loop.restart(None)
+        self._turn.load_state_dict(state["rollout"])
         load_generators_state(state["generators"])
         self.has_loaded = True
-        return continues
 
     def answer(self, question: Question, payload: Payload) -> tuple[Answer, bytes]:
         """Answers a question; an exception of the call is the answer, too.

@@ -65,6 +65,7 @@ class StagedRollouts:
         self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), views, self._idx)
         self._stored = StoredColumns(self._postproc, loop.views)
         self._rows = LocalRows(loop, self._maker)
+        self._is_begun, self._written = False, 0
 
     def add_columns(self) -> None:
         """Continues with the columns that the loop knows now."""

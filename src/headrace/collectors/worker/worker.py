@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,9 +26,10 @@ from headrace.collectors.messages import (
 )
 from headrace.collectors.updates.models import POLICY, models_of
 from headrace.collectors.updates.reading import WeightReading
-from headrace.collectors.worker.inbox import Ending, WorkerInbox
+from headrace.collectors.worker.inbox import Ending, Loaded, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.seeds import WorkerSeeds
+from headrace.collectors.worker.turn import RolloutTurn
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye
@@ -79,7 +80,10 @@ class Worker:
             from headrace.collectors.worker.staged_rollouts import StagedRollouts
 
             self._staged = StagedRollouts(self.loop, task.postproc, self._hooks, worker_idx, self._send)
-        self._own = OwnCollector(self.loop, worker_idx, lambda: self._weights.number, self._renumber)
+        self._turn = RolloutTurn()
+        self._own = OwnCollector(
+            self.loop, worker_idx, lambda: self._weights.number, self._renumber, self._turn
+        )
         try:
             policy = self.loop.policy
             self._models = models_of(policy, dict.fromkeys((POLICY, *task.model_paths)))
@@ -170,13 +174,19 @@ class Worker:
     def run(self) -> None:
         """Collects until the collector says stop, or is gone."""
         with suppress(Ending):
-            self._open_rows()
-            turn = self._wait_for_turn()
+            with suppress(Loaded):
+                self._open_rows()
             while True:
-                self._collect_rollout(turn)
-                begin = self.loop.times.clock()
-                turn = self._wait_for_turn()
-                self.loop.times.note("wait", begin)
+                with suppress(Loaded):
+                    self._collect_rollouts()
+
+    def _collect_rollouts(self) -> None:
+        proceed = self._wait_for_turn()
+        while True:
+            self._collect_rollout(proceed)
+            begin = self.loop.times.clock()
+            proceed = self._wait_for_turn()
+            self.loop.times.note("wait", begin)
 
     def _wait_for_turn(self) -> Proceed:
         """Waits until the next rollout may be begun."""
@@ -193,32 +203,44 @@ class Worker:
             return False
         return bool(inbox.resets) or inbox.rollouts[0].is_needed or not self.loop.all_wait
 
-    def _collect_rollout(self, turn: Proceed) -> None:
-        loop, inbox = self.loop, self._inbox
-        self._begin_weights(turn)
+    def _collect_rollout(self, proceed: Proceed) -> None:
+        loop, turn = self.loop, self._turn
+        self._begin_weights(proceed)
         self._take_hooks()
-        self._hooks.before()
-        if loop.must_reset:
-            self._begin_anew(None, None)
+        if not proceed.continues:
+            turn.left = 0  # Of a loaded state, whose steps so far the collector does not have.
+            self._hooks.before()
+            if loop.must_reset:
+                self._begin_anew(None, None)
+            turn.begin(loop.steps, at_random=proceed.at_random)
         if not turn.at_random and self._learn_columns():
             self._channel.send(MoreColumns(signature=loop.signature.to_json()))
             self._open_rows()
-        loop.begin(at_random=turn.at_random)
+        if proceed.continues:
+            loop.resume(turn.left, at_random=turn.at_random)
+        else:
+            loop.begin(at_random=turn.at_random)
         if self._copy is not None:
             self._copy.begin(self._signature)
+        if self._staged is not None:
+            self._staged.begin()
+        self._take_steps()
+        if proceed.continues:
+            self._begin_page()
+
+    def _take_steps(self) -> None:
+        """Takes the steps that are left of the rollout under way."""
+        loop, inbox, turn = self.loop, self._inbox, self._turn
         writer, staged = loop.writer, self._staged
-        if staged is not None:
-            staged.begin()
-        left = loop.steps
-        while left:
+        while turn.left:
             if inbox.look():
-                self._process_messages(goes_on=staged is not None and left < loop.steps)
+                self._process_messages(goes_on=staged is not None and turn.left < loop.steps)
             if inbox.is_preempted:
-                left = loop.end_within(left)
+                turn.left = loop.end_within(turn.left)
             loop.step()
             self._last_step.note()
-            left -= 1
-            closes = left == 0
+            turn.left -= 1
+            closes = turn.left == 0
             if staged is not None:
                 if closes:
                     staged.finish()
@@ -226,7 +248,13 @@ class Worker:
                 self._report(closes_rollout=closes)
                 writer.turn()
 
+    def _begin_page(self) -> None:
+        """Makes the next rollout the first one of a page, which it fills."""
+        if not self._has_replay and (message := self.loop.writer.begin_block()) is not None:
+            self._channel.send(message)
+
     def _report(self, *, closes_rollout: bool) -> None:
+        continued = self.loop.continued
         commit, counts = self.loop.report()
         if self._copy is not None:
             writer = self.loop.writer
@@ -235,12 +263,17 @@ class Worker:
                 self._hooks.after(self._copy.take())
         if closes_rollout:
             self.loop.end()
-        self._send(commit, counts, closes_rollout)
+        self._send(commit, counts, closes_rollout, continued if commit.steps else [])
 
-    def _send(self, commit: Commit, counts: StepCounts, closes_rollout: bool) -> None:
-        self._channel.send(commit, self._progress(counts, closes_rollout=closes_rollout))
+    def _send(
+        self, commit: Commit, counts: StepCounts, closes_rollout: bool, continued: Sequence[int] = ()
+    ) -> None:
+        progress = self._progress(counts, closes_rollout=closes_rollout, continued=continued)
+        self._channel.send(commit, progress)
 
-    def _progress(self, counts: StepCounts, *, closes_rollout: bool, dropped: int = 0) -> Progress:
+    def _progress(
+        self, counts: StepCounts, *, closes_rollout: bool, dropped: int = 0, continued: Sequence[int] = ()
+    ) -> Progress:
         return Progress(
             counts=counts,
             closes_rollout=closes_rollout,
@@ -248,6 +281,7 @@ class Worker:
             all_wait=self.loop.all_wait,
             seconds=self.loop.times.take(),
             dropped=dropped,
+            continued=tuple(continued),
         )
 
     def _flush(self) -> None:
@@ -337,9 +371,21 @@ class Worker:
             self._channel.send(answer, payload=payload)
             if self._own.has_loaded:
                 self._own.has_loaded = False
-                self._inbox.rollouts.clear()
-                self._channel.send(MoreColumns(signature=self.loop.signature.to_json(), is_loaded=True))
-                self._open_rows()
+                self._open_rows_anew()
+
+    def _open_rows_anew(self) -> None:
+        """Begins with other rows after a state was loaded.
+
+        Raises:
+            Loaded: the caller goes on between two rollouts.
+        """
+        self._inbox.rollouts.clear()
+        self._channel.send(MoreColumns(signature=self.loop.signature.to_json(), is_loaded=True))
+        self._open_rows()
+        if self._copy is not None:
+            self._copy = type(self._copy)(self.loop, self._idx)
+        self._inbox.interrupts = True  # Resets that have come wait for the next step.
+        raise Loaded
 
     def finish(self) -> None:
         """Reports the last steps, and closes the environments unless the collector keeps them open."""

@@ -1,0 +1,176 @@
+"""Saved and restored collectors with workers, in the middle of their rollouts."""
+
+import pickle
+import sys
+from contextlib import suppress
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+STEPS = 400
+
+
+class RandomWalk(gymnasium.Env):
+    """An environment with generators, a state, and episodes of random lengths."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.normal(size=2)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place += self.np_random.normal(size=2) + action
+        return self.place.copy(), float(self.place[0]), bool(self.np_random.random() < 0.1), False, {}
+
+    def state_dict(self):
+        return {"place": self.place.copy()}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+def state_within_a_rollout(collector, steps=STEPS):
+    """Returns a state in which worker 0 has taken some of the steps of a rollout."""
+    for _ in range(100):
+        with suppress(hr.DeadlineExceeded):
+            collector.next(timeout=0)  # Lets the workers begin.
+        state = pickle.loads(pickle.dumps(collector.state_dict()))
+        rollout = state["worker0"]["rollout"]
+        if rollout is not None and 0 < rollout["left"] < steps:
+            return state
+    raise AssertionError("no state was taken in the middle of a rollout")
+
+
+def assert_equal(batches, others, without=()):
+    for batch, other in zip(batches, others, strict=True):
+        assert list(batch) == list(other)
+        for name in batch:
+            if name not in without:
+                np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
+
+
+ASYNC = {"sync": False, "num_workers": 1}
+SYNC = {"sync": True, "num_workers": 2}
+CASES = {
+    "views": {
+        **ASYNC,
+        "max_staleness": 1,
+        "views": {"stack": hr.View("observation", shift="-3:0"), "next": hr.View("reward", shift=1)},
+    },
+    "cut": {**ASYNC, "max_frames_per_traj": 9, "set_truncated": True},
+    "at first random": {**SYNC, "init_random_frames": 10 * STEPS},
+    "waiting": {**SYNC, "reset_when_done": False, "reset_at_each_iter": True},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rollout_under_way_is_part_of_the_state(case, take):
+    # CQ1, CQ3: bit for bit as if never stopped, for the collector that was saved and for the one that goes on.
+    options = CASES[case]
+    frames = 2 * STEPS * (options["num_workers"] if options["sync"] else 1)
+    options = {"frames_per_batch": frames, "num_envs": 2, **options}
+    with hr.MultiCollector(RandomWalk, seed=3, **options) as collector:
+        state = state_within_a_rollout(collector)
+        expected = take(collector, 4)
+        statistics = collector.statistics()
+    with hr.MultiCollector(RandomWalk, seed=77, **options) as other:
+        with pytest.raises(hr.DeadlineExceeded):
+            other.next(timeout=0)
+        for _ in range(2):  # The first one comes in the middle of a rollout, too.
+            other.load_state_dict(state)
+            assert_equal(expected, take(other, 4))
+        found = other.statistics()
+    assert (found.frames, found.batches, found.episodes, found.episode_return_mean) == (
+        statistics.frames,
+        statistics.batches,
+        statistics.episodes,
+        statistics.episode_return_mean,
+    )
+
+
+def test_environments_that_are_reset_after_loading(take):
+    # CQ2, CQ3, CB5: the rollout under way goes on with fresh episodes, under ids that were not used.
+    length = 10 * STEPS
+    with hr.AsyncCollector(lambda: CounterEnv(length), frames_per_batch=STEPS, seed=3) as collector:
+        state = state_within_a_rollout(collector)
+        done = STEPS - state["worker0"]["rollout"]["left"]
+        expected = take(collector, 1)[0]
+        collector.load_state_dict(state)
+        collector.reset()
+        cut = take(collector, 1)[0]
+        # The second one has no state of its environments.
+        state["worker0"]["loop"]["stepper"]["environments"] = [None]
+        collector.load_state_dict(state)
+        anew = take(collector, 1)[0]
+    assert np.diff(expected["t"][0]).tolist() == [1] * (STEPS - 1)
+    for batch in (cut, anew):
+        for name in ("observation", "action", "t", "episode_id"):
+            np.testing.assert_array_equal(batch[name][0, :done], expected[name][0, :done])
+        assert batch["t"][0, done:].tolist() == list(range(STEPS - done))
+        ids = np.unique(batch["episode_id"])
+        assert ids.tolist() == [expected["episode_id"][0, 0], ids.max()]
+        assert len(ids) == 2
+        assert not batch["truncated"].any()
+        # The observation that followed the last step before is that of the episode before.
+        assert batch["next_observation"][0, done - 1, 2] == expected["next_observation"][0, done - 1, 2]
+
+
+@pytest.mark.parametrize("options", [{}, {"reset_at_each_iter": True}], ids=str)
+def test_environments_that_are_reset_between_loading_and_the_next_rollout(options, take):
+    # CQ2, CR6, CB5: a new id begins with every reset.
+    with hr.MultiCollector(
+        lambda: CounterEnv(100), sync=True, num_workers=1, frames_per_batch=8, **options
+    ) as collector:
+        (before,) = take(collector, 1)
+        collector.load_state_dict(collector.state_dict())
+        collector.reset()
+        (after,) = take(collector, 1)
+    assert after["t"].tolist() == [list(range(8))]
+    assert after["episode_id"].min() > before["episode_id"].max()
+
+
+def test_a_state_takes_one_step_and_no_rollout():
+    # CQ1: a rollout of a million steps takes longer than the limit of 30 s.
+    frames = 1_000_000
+    with hr.AsyncCollector(lambda: CounterEnv(7), frames_per_batch=frames) as collector:
+        state = state_within_a_rollout(collector, frames)
+        collector.load_state_dict(state)
+        again = collector.state_dict()
+    for each in (state, again):
+        steps = len(each["collector"]["partial"]["0"]["steps"]["masked"])
+        assert each["worker0"]["rollout"] == {"left": frames - steps, "at_random": False}
+
+
+def test_free_running_goes_on_with_the_rollout_under_way(make_replay):
+    # CQ3, CF6: what the replay holds is counted once, and collection ends at the total.
+    total = 10 * STEPS
+    signature = hr.collectors.signature(lambda: CounterEnv(5))
+    options = {"frames_per_batch": STEPS, "total_frames": total}
+    tables = [make_replay(signature, hr.Table.queue("t", 2 * total), capacity=4 * total) for _ in range(2)]
+    with hr.AsyncCollector(lambda: CounterEnv(5), replay_buffer=tables[0], **options) as collector:
+        collector.start()
+        tables[0].sample("t", 1, views=hr.views.transition(), timeout=20)
+        with collector.pause():
+            state = collector.state_dict()
+            saved = collector.statistics()
+            assert saved.paused
+        assert saved.frames == state["collector"]["tally"]["frames"]
+    with hr.AsyncCollector(lambda: CounterEnv(5), replay_buffer=tables[1], **options) as other:
+        other.load_state_dict(state)
+        other.start()
+        count = total - saved.frames
+        data = tables[1].sample("t", count, views=hr.views.transition(), timeout=20).data
+        assert other.statistics().frames == total
+    # The counter goes on with the step after the last one that was written.
+    places = 5 * data["observation"][:, 1] + data["observation"][:, 2]
+    assert sorted(places.tolist()) == list(range(saved.frames, total))
