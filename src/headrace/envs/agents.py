@@ -46,6 +46,19 @@ def is_multi_agent(env: Any) -> bool:
     return callable(getattr(env, "observation_space", None))
 
 
+def check_agents_act_together(env: Any, index: int) -> None:
+    """Refuses an environment whose agents act in turn (PettingZoo's AEC interface).
+
+    Raises:
+        ValueError: the message has `index`, and the wrappers that help.
+    """
+    if hasattr(env, "agent_iter"):
+        raise ValueError(
+            f"environment {index}: its agents act in turn; wrap it with pettingzoo.utils.aec_to_parallel, or with "
+            "turn_based_aec_to_parallel where the others wait for the one that acts"
+        )
+
+
 def possible_agents(env: Any) -> list[Any]:
     """Returns the ids of all agents that an environment names beforehand."""
     return list(env_attribute(env, "possible_agents") or ())
@@ -99,7 +112,9 @@ def ends_for_all(env: Any, returned: Returned) -> bool:
 
 def _space(env: Any, name: str, agent_id: Any) -> Any:
     """Looks for a method of the agent's id, a mapping by agent, or one space for all agents."""
-    for found in (getattr(env, name, None), getattr(env, f"{name}s", None)):
+    for attribute in (name, f"{name}s"):
+        # One after the other: PettingZoo's converters warn of the second, which they have for old programs.
+        found = getattr(env, attribute, None)
         by_agent = getattr(found, "spaces", found)
         if isinstance(by_agent, Mapping) and agent_id in by_agent:
             return by_agent[agent_id]

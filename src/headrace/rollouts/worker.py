@@ -10,7 +10,7 @@ from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
 from headrace.checks import shown
 from headrace.closing import Closing
-from headrace.envs.agents import is_multi_agent, possible_agents
+from headrace.envs.agents import check_agents_act_together, is_multi_agent, possible_agents
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import Closed
 from headrace.policies import check_policy
@@ -189,6 +189,8 @@ class RolloutWorker(Closing):
         if any(several) and not all(several):
             raise TypeError("env_creator: expected environments with several agents always, or never")
         if all(several):
+            for index, env in enumerate(self.envs):
+                check_agents_act_together(env, index)
             return self._make_multi(postprocessing, self.envs)
         if len(self.policy_map) > 1:
             return self._make_multi(postprocessing, [OneAgent(env) for env in self.envs])

@@ -14,6 +14,7 @@ from headrace.ends import Autoreset
 from headrace.envs.adapters.gymnasium_single import check_distinct, close_all
 from headrace.envs.agents import (
     Returned,
+    check_agents_act_together,
     ends_for_all,
     env_attribute,
     possible_agents,
@@ -271,11 +272,7 @@ def _agents_of(envs: Sequence[Any]) -> list[Any]:
     """Returns the agents, which are the same in all environments."""
     first = possible_agents(envs[0])
     for i, env in enumerate(envs):
-        if hasattr(env, "agent_iter"):
-            raise ValueError(
-                f"environment {i}: its agents act in turn; wrap it with pettingzoo.utils.aec_to_parallel, or use "
-                "hr.RolloutWorker"
-            )
+        check_agents_act_together(env, i)
         agents = possible_agents(env)
         if not agents or agents != first:
             raise ValueError(
