@@ -134,7 +134,7 @@ FOREIGN_ARGUMENTS = {
     "not_learning.md": {"axis"},
     "replay.md": {"make_arena", "p"},
     "returns.md": {"axis"},
-    "rllib.md": {"config", "default_policy_class", "num_envs_per_env_runner"},
+    "rllib.md": {"config", "default_policy_class", "next_action", "num_envs_per_env_runner"},
     "sb3.md": {"handle_timeout_termination", "n_envs", "replay_buffer_class"},
     "sequences.md": {"axis"},
     "skrl.md": {"memory", "models", "states"},

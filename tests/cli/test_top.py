@@ -93,6 +93,15 @@ def test_other_addresses_are_wrong_use(address):
     assert (result.exit_code, "expected" in result.output) == (2, True)
 
 
+def test_the_address_of_a_server_without_its_scheme():
+    step = {"x": 0.0}
+    with hr.Replay(hr.Signature.like(step), [hr.Table.queue("q", 9)]) as replay:
+        with hr.Server({"replay": replay}, address="tcp://127.0.0.1:0") as server:
+            result = top(server.address.removeprefix("tcp://"), "--once")
+    assert result.exit_code == 1
+    assert "is not a live page; the address of a server begins with tcp:// or unix://" in result.output
+
+
 def test_another_web_server(monitor):
     result = top(f"{monitor.url}api", "--once")
     assert (result.exit_code, "is no live page of Headrace (404)" in result.output) == (1, True)

@@ -58,6 +58,10 @@ class Page(Closing):
             connection.request("GET", self._path, headers=headers)
             answer = connection.getresponse()
             body = answer.read(_MAX_BYTES)
+        except http.client.BadStatusLine as error:
+            raise click.ClickException(
+                f"{self.address} is not a live page; the address of a server begins with tcp:// or unix://"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             raise click.ClickException(
                 f"{self.address} does not answer: {type(error).__name__}: {error}"
