@@ -56,7 +56,16 @@ VALUES = {
         -math.inf,
         math.nan,
     ],
-    "c": [0j, 1 + 0j, 2.5 - 3j, 1e39 + 0j, 1e300j, complex(math.inf, 1), complex(math.nan, 0)],
+    "c": [
+        0j,
+        1 + 0j,
+        2.5 - 3j,
+        1e39 + 0j,
+        1e300j,
+        complex(1e39, math.inf),
+        complex(math.inf, 1),
+        complex(math.nan, 0),
+    ],
 }
 
 

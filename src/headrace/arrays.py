@@ -152,11 +152,17 @@ def _cast(array: NDArray[Any], spec: ArraySpec, path: str, wanted: tuple[int, ..
         return array.astype(spec.dtype)
     with np.errstate(all="ignore"):
         narrowed = array.astype(spec.dtype)
-    if not np.isfinite(narrowed).all() and bool((np.isinf(narrowed) & np.isfinite(array)).any()):
+    if not np.isfinite(narrowed).all() and (
+        _some_became_infinite(array.real, narrowed.real) or _some_became_infinite(array.imag, narrowed.imag)
+    ):
         raise _refusal(
             path, wanted, spec, array, f"a finite value would become infinite in {spec.dtype.name}"
         )
     return narrowed
+
+
+def _some_became_infinite(parts: NDArray[Any], narrowed: NDArray[Any]) -> bool:
+    return bool((np.isinf(narrowed) & np.isfinite(parts)).any())
 
 
 def _kind_refusal(source: np.dtype[Any], target: np.dtype[Any]) -> str | None:
