@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 import headrace.collectors.multi.restarts as restarts_module
 from headrace.clock import SystemClock
+from headrace.collectors.handle.process import WorkerProcess
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -395,3 +396,41 @@ def test_without_restarts_the_first_death_is_raised():
 def test_arguments(error, arguments):
     with pytest.raises(error, match=next(iter(arguments))):
         hr.MultiCollector(lambda: CounterEnv(5), sync=True, frames_per_batch=8, **arguments)
+
+
+def test_synchronous_batches_do_not_wait_for_ever_for_a_worker_without_a_place(monkeypatch, caplog):
+    # CY3: after worker_timeout its rows are masked, until it is there again.
+    has_place = threading.Event()
+    has_place.set()
+    monkeypatch.setattr(WorkerProcess, "is_waiting", property(lambda _: not has_place.is_set()))
+    with hr.MultiCollector(
+        lambda: CounterEnv(7),
+        sync=True,
+        num_workers=2,
+        num_envs=2,
+        frames_per_batch=24,
+        worker_timeout=2.0,
+    ) as collector:
+        assert collector.next(timeout=20).mask.all()
+        has_place.clear()
+        os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
+        masked = [collector.next(timeout=20) for _ in range(3)]
+        statistics = collector.statistics()
+        assert statistics.restarts == 1
+        has_place.set()
+        status = collector._group.status
+        with status.changed:
+            assert status.changed.wait_for(lambda: not status.workers[0].is_restarting, 20)
+        whole = [collector.next(timeout=20) for _ in range(2)]
+    # The first one of these may have been complete before the kill.
+    for batch in masked[1:]:
+        assert batch.mask.tolist() == [[False] * 6] * 2 + [[True] * 6] * 2
+        assert (batch["episode_id"][:2] == -1).all()
+        assert not batch["observation"][:2].any()
+    for batch in whole:
+        assert batch.mask.all()
+        check_rows(batch)
+    assert (whole[0]["t"][:2, 0] == 0).all()
+    assert statistics.frames == 24 + masked[0].frames + 2 * 12
+    ids = [batch["episode_id"][batch.mask] for batch in [*masked, *whole]]
+    assert not set(np.unique(whole[0]["episode_id"][:2])) & set(np.concatenate(ids[:3]))

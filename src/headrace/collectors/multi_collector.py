@@ -67,8 +67,9 @@ class MultiCollector(CollectorBase):
         start_timeout: seconds for all workers to be ready, and for a worker that is started again.
         worker_timeout: a worker that finishes no step for so many seconds, although it has room to collect, is killed;
             then it is started again, or `WorkerDied` is raised, as after any death. Waiting for the learner, for room
-            in a replay, for a pause or a question does not count. None waits. In both cases a warning in the log names
-            a worker that has taken no step for 30 s.
+            in a replay, for a pause or a question does not count. With Ray, synchronous batches wait as long for a
+            worker whose machine is gone; then its rows are masked until another machine runs it. None waits. In both
+            cases a warning in the log names a worker that has taken no step for 30 s.
         num_threads: threads of this process that copy rollouts into batches; by default W, at most the cores. A number
             is also torch's thread count in this process until `shutdown`.
         num_sub_threads: threads of NumPy, torch and other libraries in each worker. More than 1 only helps where a

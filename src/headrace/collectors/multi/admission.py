@@ -162,6 +162,11 @@ class Admission:
             self._owe(worker_idx, self._drop(worker_idx))
         self._settle()
 
+    def forgive(self, worker_idx: int) -> None:
+        """Takes the free slots of a worker away: the batch that it was to be part of came without it."""
+        with self._lock:
+            self._owed[worker_idx] = 0
+
     def drop(self, worker_idx: int) -> None:
         """Forgets the rollouts that a worker had begun and not completed."""
         with self._lock:

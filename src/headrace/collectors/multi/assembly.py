@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ class Assembly:
         num_envs: n, the environments of each worker.
         steps: T of each worker.
         threads: copy the rollouts.
+        left_out: called with each worker whose rollout a batch lacks, before that worker can be taken back.
 
     Attributes:
         makers: of batches, with the lanes of the workers in their order: one for all workers, or one for each.
@@ -64,6 +66,7 @@ class Assembly:
         num_envs: int,
         steps: Sequence[int],
         threads: CopyThreads,
+        left_out: Callable[[int], None],
     ) -> None:
         self._is_synchronous = is_synchronous
         self._num_envs = num_envs
@@ -71,6 +74,9 @@ class Assembly:
         self._threads = threads
         self._arrays: BatchArrays | None = None
         self._counts: dict[int, StepCounts] = {}
+        self._note_left_out = left_out
+        self._left_out: set[int] = set()
+        self._lock = threading.Lock()
         # Steps of a loaded state, by worker; and lanes whose first step since then continues an episode of it.
         self._loaded: dict[int, PartialRollout] = {}
         self._continued: dict[int, Sequence[int]] = {}
@@ -111,10 +117,34 @@ class Assembly:
             for worker in self._counts:  # They were complete in a loaded state.
                 self._loaded.pop(worker).copy_into(self._arrays, worker * self._num_envs)
         self._fill(self._arrays, worker_idx * self._num_envs, worker_idx, rollout)
-        self._counts[worker_idx] = counts
-        if len(self._counts) < self._workers:
-            return None
-        return Finished(maker.finish(self._arrays), dict(sorted(self._counts.items())))
+        with self._lock:
+            self._counts[worker_idx] = counts
+        return self._finish()
+
+    def leave_out(self, worker_idx: int) -> Finished | None:
+        """Masks the rows of a worker in this and later synchronous batches, until `take_back`. Any thread may call it.
+
+        Returns:
+            The batch that waited for this worker alone.
+        """
+        with self._lock:
+            self._left_out.add(worker_idx)
+        return self._finish() if self._is_synchronous else None
+
+    def take_back(self, worker_idx: int) -> None:
+        """Lets batches wait for a worker again. Any thread may call it."""
+        with self._lock:
+            self._left_out.discard(worker_idx)
+
+    def _finish(self) -> Finished | None:
+        """Returns the synchronous batch if it waits for no worker."""
+        with self._lock:
+            if self._arrays is None or len(self._left_out | self._counts.keys()) < self._workers:
+                return None
+            arrays, self._arrays = self._arrays, None
+            for worker_idx in self._left_out.difference(self._counts):
+                self._note_left_out(worker_idx)
+        return Finished(self.makers[0].finish(arrays), dict(sorted(self._counts.items())))
 
     def _fill(self, arrays: BatchArrays, first: int, worker_idx: int, rollout: BlockReader) -> None:
         """Copies a rollout into the lanes of a batch from `first` on, and forgets its steps."""

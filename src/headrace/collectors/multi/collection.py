@@ -80,6 +80,7 @@ class Collection:
             ready[0].num_envs,
             [each.steps for each in ready],
             self._threads,
+            self.admission.forgive,
         )
         self.batches = FinishedBatches(
             status, tally, self._assembly, self.admission, handles, self._handed_out
@@ -188,6 +189,17 @@ class Collection:
         self._assembly.lose(worker_idx)
         self._resumed.pop(worker_idx, None)
         self.admission.lost(worker_idx)
+
+    def leave_out(self, worker_idx: int) -> None:
+        """Masks the rows of a worker, which finds no place, in synchronous batches until `take_back`."""
+        # Rules: collectors CY3
+        finished = self._assembly.leave_out(worker_idx)
+        if finished is not None:
+            self.batches.add(finished)
+
+    def take_back(self, worker_idx: int) -> None:
+        """Lets batches wait again for a worker that is ready, before it may begin a rollout."""
+        self._assembly.take_back(worker_idx)
 
     # ---- state -----------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,9 @@ class WorkerGroup:
             options.start_timeout,
             lose=self._lose,
             start=self._start,
-            resume=self._open,
+            resume=self._come_back,
+            patience=options.worker_timeout,
+            leave_out=lambda handle: self.collection.leave_out(handle.worker_idx),
         )
         _GROUPS.add(self)
 
@@ -130,6 +132,10 @@ class WorkerGroup:
         handle.peer.rows.open(handle.ready.signature)
         handle.come_back()
         self.collection.admission.unblocked(handle.worker_idx)
+
+    def _come_back(self, handle: WorkerHandle) -> None:
+        self.collection.take_back(handle.worker_idx)
+        self._open(handle)
 
     def _lose(self, handle: WorkerHandle) -> None:
         """Drops the incomplete rollouts of a worker whose process is gone. Its committed rows stay in the replay."""

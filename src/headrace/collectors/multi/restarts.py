@@ -35,6 +35,8 @@ class Restarts:
         lose: called when the process of a worker is gone, to drop what it has not completed.
         start: sends a new process its task.
         resume: lets a new process, which is ready, collect.
+        patience: seconds for which a worker whose machine is gone may find no other place; None: any.
+        leave_out: called, from then on again and again, for a worker that has none.
     """
 
     def __init__(
@@ -46,11 +48,16 @@ class Restarts:
         lose: Callable[[WorkerHandle], None],
         start: Callable[[WorkerHandle], None],
         resume: Callable[[WorkerHandle], None],
+        patience: float | None,
+        leave_out: Callable[[WorkerHandle], None],
     ) -> None:
         self._status = status
         self._limit = limit
         self._start_timeout = start_timeout
         self._lose, self._start, self._resume = lose, start, resume
+        self._patience, self._leave_out = patience, leave_out
+        # When the process of each worker ended that is not back yet.
+        self._gone_since: dict[int, float] = {}
         # Restarts of each worker since its last complete rollout.
         self._attempts: dict[int, int] = {}
         self._threads: set[threading.Thread] = set()
@@ -97,6 +104,7 @@ class Restarts:
                 handle.process.kill()
             exitcode = handle.process.wait(_EXIT_SECONDS)
             handle.process.kill()
+            self._gone_since.setdefault(handle.worker_idx, SYSTEM_CLOCK.monotonic())
             attempt = self._note_end(handle, exitcode)
             if attempt is not None:
                 self._restart(handle, _FIRST_PAUSE * 2**attempt)
@@ -139,6 +147,7 @@ class Restarts:
         self._start(handle)
         peer = handle.peer
         while handle.process.is_waiting and not status.is_closed:
+            self._look_for_patience(handle)
             self._wait(peer.has_ended.is_set, _PLACE_SECONDS)
         self._wait(lambda: peer.ready is not None or peer.has_ended.is_set(), self._start_timeout)
         if peer.ready is None:
@@ -150,7 +159,15 @@ class Restarts:
             return
         with self._unpaused(handle):
             if not (peer.has_ended.is_set() or status.is_closed):
+                self._gone_since.pop(handle.worker_idx, None)
                 self._resume(handle)
+
+    def _look_for_patience(self, handle: WorkerHandle) -> None:
+        """Lets batches come without a worker that has found no place for too long."""
+        # Rules: collectors CY3
+        seconds = SYSTEM_CLOCK.monotonic() - self._gone_since[handle.worker_idx]
+        if self._patience is not None and seconds >= self._patience:
+            self._leave_out(handle)
 
     @contextmanager
     def _unpaused(self, handle: WorkerHandle) -> Iterator[None]:
