@@ -95,6 +95,32 @@ def test_a_step_without_the_entry_drops_the_episode_of_its_environment_alone():
     assert batch["time"].tolist() == [1, 2, 3] * 3
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            [0, 0.5, 1],
+            "environment 0: info/time: expected int64.*float is never stored as integer; the space of a view",
+        ),
+        ([0.5, [1.0, 2.0], 1.0], "environment 0: info/time: expected"),
+        (["a", "b", "c"], "environment 0: info/time: expected an array of numbers or booleans, got str"),
+    ],
+)
+def test_an_entry_that_its_column_cannot_hold_is_refused(values: list[Any], told: str):
+    # R9: the first value tells the dtype; the fraction of a later one would be lost
+    class Changing(Informing):
+        def step(self, action):
+            *others, info = super().step(action)
+            return *others, {**info, "time": values[self.time - 1]}
+
+    views = {"time": hr.View("info/time")}
+    with (
+        worker(Changing, zeros, rollout_fragment_length=3, views=views) as made,
+        pytest.raises(hr.SpecError, match=told),
+    ):
+        made.sample()
+
+
 def test_agents_have_infos_of_their_own():
     # M4: the one that came with the observation that completed the step
     class Env(ScriptedEnv):

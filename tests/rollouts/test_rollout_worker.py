@@ -392,12 +392,15 @@ def test_an_extra_must_not_have_the_name_of_a_base_column():
         made.sample()
 
 
-@pytest.mark.parametrize("wrong", ["actions", "states"])
-def test_a_wrong_number_of_actions_or_states_names_the_policy(wrong: str):
-    # P2
+@pytest.mark.parametrize("wrong", ["actions", "states", "extras"])
+def test_a_result_that_does_not_fit_names_the_policy(wrong: str):
+    # P2, P3
     class Policy(Recurrent):
         def compute_actions(self, input_dict):
             actions, states, extras = super().compute_actions(input_dict)
+            if wrong == "extras":
+                # Integers in the first call, then fractions, which the column cannot hold.
+                return actions, states, extras if len(self.seen) == 1 else {"doubled": states[0] / 2}
             return (actions[:0], states, extras) if wrong == "actions" else (actions, states[:1], extras)
 
     with (

@@ -269,6 +269,30 @@ def test_a_collector_alone():
         collector.cut(keys[0], end=True)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"bonus": 0.5}, "^bonus: expected int64.*float is never stored as integer"),
+        ({"reward": [1.0, 2.0]}, "^reward: expected float32"),
+        ({"observation": np.zeros(4, np.int64)}, "^observation: expected int64"),
+    ],
+)
+def test_values_that_a_column_cannot_hold_are_refused_and_change_nothing(wrong: dict[str, Any], told: str):
+    # The first value of a column tells its dtype; a fraction in a column of integers would be lost.
+    key = SampleKey(0, 0, "agent0")
+    collector = hr.SampleCollector({"observation": hr.View()})
+    collector.add_first(key, np.zeros(2, np.int64), env_t=0)
+    step = {"action": 3, "reward": 1.0, "bonus": 0, "observation": np.ones(2, np.int64)}
+    collector.add_step(key, step, env_t=1)
+    with pytest.raises(hr.SpecError, match=told):
+        collector.add_step(key, {**step, **wrong}, env_t=2)
+    collector.add_step(key, {**step, "bonus": 2}, env_t=2)
+    batch = collector.cut(key, end=True)
+    assert batch is not None
+    assert batch["bonus"].tolist() == [0, 2]
+    assert batch["observation"].tolist() == [[0, 0], [1, 1]]
+
+
 @pytest.mark.parametrize("horizon", [{}, {"horizon": 2, "soft_horizon": True}])
 def test_the_collectors_memory_does_not_grow(horizon: dict[str, Any]):
     # R16

@@ -129,7 +129,12 @@ class CheckedPolicy:
             raise SpecError(
                 f"{self._name}: expected the columns {tuple(self.extras)} of its first call, got {tuple(extras)}"
             )
-        return {name: check_array(value, self.extras[name], name, (rows,)) for name, value in extras.items()}
+        try:
+            return {
+                name: check_array(value, self.extras[name], name, (rows,)) for name, value in extras.items()
+            }
+        except SpecError as error:
+            raise SpecError(f"{self._name}: {error}") from error
 
     def _learn_extras(self, extras: Mapping[str, Any], rows: int) -> None:
         specs = {}

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.errors import SpecError
 from headrace.rollouts.columns import INFO
 from headrace.spec import Signature
+from headrace.trees import at_path
 from headrace.views import View
 from headrace.views.causality import acting_views
 from headrace.views.promised import column_of, nested, spec_of_space
@@ -75,20 +76,24 @@ class InfoEntries:
         """
         new = [path for path in self.wanted if path not in self._specs]
         for path in new:
-            self._specs[path] = Signature.like({INFO: self._entry(path, info, where)}).tree[INFO]
+            entry = self._entry(path, info, where)
+            try:
+                self._specs[path] = at_path(Signature.like(nested({path: entry})).tree, path)
+            except SpecError as error:
+                raise SpecError(f"{where}: {error}") from error
         return bool(new)
 
     def values(self, info: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Returns the values of the entries, by column.
 
         Raises:
-            SpecError: an entry is missing, or of another shape.
+            SpecError: an entry is missing, or its column cannot hold it.
         """
         entries = nested({path: self._entry(path, info, where) for path in self._specs})
         try:
-            return Signature(self.tree).flatten(entries)
+            return Signature(self.tree).validate(entries)
         except SpecError as error:
-            raise SpecError(f"{where}: {error}") from error
+            raise SpecError(f"{where}: {error}; the space of a view tells the dtype of all values") from error
 
     def _entry(self, path: str, info: Any, where: str) -> Any:
         for key in self.wanted[path]:

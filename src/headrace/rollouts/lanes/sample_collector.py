@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batches.sample_batch import SampleBatch
 from headrace.rollouts.columns import INFO, NUMBER, OUTCOME
 from headrace.rollouts.lanes.presenter import Presenter
 from headrace.rollouts.lanes.rows import LaneRows
 from headrace.rollouts.pieces import SampleKey
-from headrace.spec import Signature
+from headrace.spec import Signature, check_array
 from headrace.views import View
 from headrace.views.arrays.rows import Segments
 from headrace.views.promised import promised_specs, with_promised
@@ -107,14 +108,15 @@ class SampleCollector:
             values: "action", "reward", "terminated", "truncated", "observation" (the next one; absent where an agent
                 ended without one), and the further columns and the states of the policy.
             env_t: environment steps of the episode at the next observation.
+
+        Raises:
+            SpecError: a value that the column of its first value, or of a view's space, cannot hold.
         """
         self._learn(values)
         trajectory = self._trajectories[key]
-        after = {"observation": values["observation"]} if "observation" in values else {}
-        self._write(
-            int(self._rows.newest[trajectory.lane]),
-            {name: value for name, value in values.items() if name != "observation"},
-        )
+        step = self._checked({name: value for name, value in values.items() if name != "observation"})
+        after = self._checked({name: value for name, value in values.items() if name == "observation"})
+        self._write(int(self._rows.newest[trajectory.lane]), step)
         self._write(self._rows.append(trajectory.lane), {**after, "env_t": env_t})
         trajectory.last_is_known = bool(after)
 
@@ -143,11 +145,12 @@ class SampleCollector:
 
     def _begin_lane(self, observation: Any) -> int:
         self._learn({"observation": observation})
+        observed = self._checked({"observation": observation})
         if not self._free:
             self._free = list(range(self._rows.lanes, 2 * self._rows.lanes))
             self._rows.add_lanes(self._rows.lanes)
         lane = self._free.pop()
-        self._write(self._rows.append(lane, begins=True), {"observation": observation})
+        self._write(self._rows.append(lane, begins=True), observed)
         return lane
 
     def _forget(self, key: SampleKey, trajectory: _Trajectory, *, end: bool) -> None:
@@ -194,10 +197,17 @@ class SampleCollector:
             self._presenter = None
             self._rows.match(Signature(self._tree).columns)
 
-    def _write(self, row: int, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            for column, leaf in Signature({name: self._tree[name]}).flatten({name: value}).items():
-                self._rows.arrays[column][row] = leaf
+    def _checked(self, values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """Returns values as columns that can hold them."""
+        signature = Signature({name: self._tree[name] for name in values})
+        return {
+            column: check_array(leaf, signature.columns[column], column)
+            for column, leaf in signature.flatten(values).items()
+        }
+
+    def _write(self, row: int, columns: Mapping[str, Any]) -> None:
+        for column, value in columns.items():
+            self._rows.arrays[column][row] = value
 
     def _plan(self) -> Presenter:
         """Returns the plan of the present views; a column of a policy is shown under its own name."""
