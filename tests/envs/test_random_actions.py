@@ -175,3 +175,15 @@ def test_actions_that_were_handed_out_stay():
     for _ in range(600):
         actions.draw(active=np.array([0]))
     np.testing.assert_array_equal(held, before)
+
+
+def test_a_state_near_the_end_of_a_block_continues_in_actions_that_were_used():
+    # CQ3: with the next actions, whatever the state was loaded into.
+    first, second = (RandomActions(spaces.Discrete(1000), 2, seeds=[1, 2]) for _ in range(2))
+    second.draw_for(np.array([0]))
+    for _ in range(255):
+        first.draw_for(np.array([0, 1]))
+    second.load_state_dict(first.state_dict())
+    for _ in range(3):
+        drawn = [actions.draw_for(np.array([0, 1]))["action"].tolist() for actions in (first, second)]
+        assert drawn[0] == drawn[1]

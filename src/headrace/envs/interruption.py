@@ -34,7 +34,7 @@ class Uninterrupted:
     def __enter__(self) -> None:
         self._before: Any = None
         self._is_noted = False
-        if threading.current_thread() is threading.main_thread():
+        if threading.get_ident() == threading.main_thread().ident:
             before = getsignal(SIGINT)
             if callable(before):
                 self._before = before

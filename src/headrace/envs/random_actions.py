@@ -69,6 +69,8 @@ class RandomActions:
         # While all environments have taken equally many actions one cursor serves them; otherwise each has its own.
         self._cursor = self._block
         self._cursors: NDArray[np.intp] | None = None
+        # Draws for which no environment can run out of actions: to look at all cursors takes as long as a draw.
+        self._spare = 0
         self._buffers: dict[str, NDArray[Any]] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -89,6 +91,7 @@ class RandomActions:
         self._cursor = int(state["cursor"])
         cursors = state["cursors"]
         self._cursors = None if cursors is None else np.array(cursors, np.intp)
+        self._spare = 0
 
     def draw(self, active: Indices | None = None) -> dict[str, NDArray[Any]]:
         """Returns the next action of each environment, as columns `[n, ...]` named "action" or "action/...".
@@ -149,16 +152,19 @@ class RandomActions:
         return actions
 
     def _own_cursors(self) -> NDArray[np.intp]:
-        """Returns the cursors of the environments, each of which has an action in the buffers."""
+        """Returns the cursors of the environments. Each has an action in the buffers; the caller uses at most one."""
         if self._cursors is None:
             if self._cursor == self._block:
                 self._refill()
             # From here on buffers are refilled in place, and views of the present ones were handed out.
             self._buffers = {name: buffer.copy() for name, buffer in self._buffers.items()}
             self._cursors = np.full(self._num_envs, self._cursor, np.intp)
-        for i in (self._cursors == self._block).nonzero()[0].tolist():
-            self._refill_env(i)
-            self._cursors[i] = 0
+        if self._spare == 0:
+            for i in (self._cursors == self._block).nonzero()[0].tolist():
+                self._refill_env(i)
+                self._cursors[i] = 0
+            self._spare = self._block - int(self._cursors.max())
+        self._spare -= 1
         return self._cursors
 
 

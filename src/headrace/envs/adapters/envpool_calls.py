@@ -88,4 +88,5 @@ class PoolCalls:
             return returned
         results = self._env._recv()
         observation, reward, done, truncated, ids = [results[place] for place in self._places]
-        return observation, reward, done & ~truncated, truncated, {"env_id": ids}
+        # Of bools: done, and not truncated.
+        return observation, reward, np.greater(done, truncated), truncated, {"env_id": ids}
