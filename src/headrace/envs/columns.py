@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.envs.protocol import Columns
+from headrace.envs.row_copy import write_row
 from headrace.errors import SpecError
 from headrace.spec import BARE, ArraySpec, Signature, check_array
 
@@ -108,6 +109,8 @@ class EnvironmentColumns:
                 leaf = observation
                 for key in keys:
                     leaf = leaf[key]
+                if write_row(out[name], row, leaf):
+                    continue
                 if getattr(leaf, "size", 1) != self.sizes[name] or not _is_stored_as_it_is(leaf, specs[name]):
                     leaf = check_array(leaf, specs[name], f"{where}: {name}")
                 out[name][row] = leaf
