@@ -11,6 +11,15 @@ from scripted_agents import ScriptedEnv, Turn, by_time
 
 import headrace as hr
 from headrace.rollouts import Callbacks
+from headrace.testing import CounterEnv
+
+
+class Stepwise(hr.SampleCollector):
+    """Changes nothing; takes each step by itself."""
+
+    def add_step(self, key, values, *, env_t):
+        super().add_step(key, values, env_t=env_t)
+
 
 NUMBER = spaces.Box(0, 100, (), np.float64)
 
@@ -80,6 +89,51 @@ def test_a_view_of_info_may_come_later():
         assert "time" not in made.sample()
         made.views["time"] = hr.View("info/time")
         assert made.sample()["time"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("sample_collector", [None, Stepwise])
+@pytest.mark.parametrize("several", [False, True])
+def test_views_of_bookkeeping_may_come_in_the_middle_of_an_episode(several: bool, sample_collector: Any):
+    # R9: they show the rows from before too, to the policy as to the learner
+    stack = {"stack": hr.View("observation", shift="-2:0")}
+    added = {
+        name: hr.View(name, shift="-2:0", mask=True)
+        for name in ("t", "env_t", "episode_id", "env_id", "agent_index")
+    }
+    views = {**stack, **{f"last {name}": view for name, view in added.items()}}
+
+    def create():
+        return ScriptedEnv("b", *[Turn("ab")] * 9) if several else CounterEnv(9)
+
+    def second(at_first: dict[str, hr.View]) -> tuple[hr.SampleBatch, list[Any]]:
+        seen = []
+
+        class Policy:
+            def compute_actions(self, input_dict):
+                seen.append(input_dict)
+                return zeros(input_dict["observation"])
+
+        with worker(
+            create,
+            Policy(),
+            num_envs=2,
+            rollout_fragment_length=4,
+            views=at_first,
+            sample_collector=sample_collector,
+        ) as made:
+            made.sample()
+            made.views.update(views)
+            batch = made.sample()
+        return (batch["default_policy"] if several else batch), seen[4:]
+
+    (late, seen), (expected, wanted) = second(stack), second(views)
+    assert set(late) == set(expected)
+    for name in expected:
+        np.testing.assert_array_equal(late[name], expected[name])
+    for step, other in zip(seen, wanted, strict=True):
+        assert set(step) == set(other)
+        for name in other:
+            np.testing.assert_array_equal(step[name], other[name])
 
 
 def test_a_step_without_the_entry_drops_the_episode_of_its_environment_alone():

@@ -74,7 +74,11 @@ class SingleAgentLoop:
             views: of the worker.
         """
         settings = self._settings
+        asked = self._lanes.asked
         self._lanes.use(views)
+        if self._lanes.asked != asked:
+            for piece in self._pieces.values():
+                self._lanes.write_history(piece)
         self._stepper.on_info = self._record_info if self._lanes.shows_info else None
         if not self._taking_part().size:
             self._left[:] = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length

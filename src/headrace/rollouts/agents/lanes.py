@@ -66,11 +66,21 @@ class AgentLanes:
             for lanes in self._policies.values()
         )
 
-    def use(self, views: Mapping[str, View]) -> None:
-        """Takes over the views of the worker and of the policies."""
+    def use(self, views: Mapping[str, View], games: Sequence[Game] = ()) -> None:
+        """Takes over the views of the worker and of the policies.
+
+        Args:
+            views: of the worker.
+            games: with the running episodes.
+        """
         self._views = dict(views)
-        for lanes in self._policies.values():
+        for policy_id, lanes in self._policies.items():
+            asked = lanes.asked
             self._plan(lanes)
+            if lanes.asked != asked:
+                for run in (run for game in games for run in game.runs.values()):
+                    if run.policy_id == policy_id and run.piece is not None:
+                        lanes.write_history(run.piece)
 
     def add_policy(self, policy_id: str, agent_id: Any) -> None:
         """Makes the lanes of a policy, if it has none, from the spaces of an agent."""

@@ -57,7 +57,7 @@ class MultiAgentLoop:
             views: of the worker.
         """
         settings = self._settings
-        self._lanes.use(views)
+        self._lanes.use(views, self._games)
         if all(game.left <= 0 for game in self._games):
             for game in self._games:
                 game.left = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length

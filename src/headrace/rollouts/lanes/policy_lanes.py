@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from headrace.batches.sample_batch import SampleBatch
 from headrace.policies import (
     CheckedPolicy,
@@ -221,6 +223,18 @@ class PolicyLanes:
         row = self.rows.newest[lane]
         for name, value in self._infos.values(info, where).items():
             self.rows.arrays[name][row] = value
+
+    def write_history(self, piece: Piece) -> None:
+        """Writes the bookkeeping that views show into the kept rows of a running episode: these views are new."""
+        # Rules: views-rollouts R9
+        base, newest = int(self.rows.first_rows[piece.lane]), self.rows.place(piece.lane)
+        # Rows before the first of the episode are of the one before a soft horizon; their numbers are not kept.
+        places = np.arange(max(piece.begin, piece.first - piece.t), newest + 1)
+        t = piece.t + places - piece.first
+        numbers: dict[str, Any] = {**piece.numbers(0), "t": t, "env_t": t}
+        for name in self.asked:
+            if name in numbers and name not in self._stored:
+                self.rows.arrays[name][base + places] = numbers[name]
 
     def present(self, pieces: Sequence[Piece], others: Others | None) -> tuple[SampleBatch, list[int]]:
         """Returns the rows of some pieces as one batch, and the bounds of the pieces in it.
