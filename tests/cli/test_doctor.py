@@ -18,6 +18,7 @@ from headrace.testing import CounterEnv, counter_vector_env
 from headrace.testing.agents import CounterAgents
 from headrace.testing.dm_envs import DmCounterEnv
 from headrace.testing.envpools import CounterEnvPool
+from headrace.trees import map_leaves
 
 
 class Walk(gymnasium.Env):
@@ -426,3 +427,54 @@ def test_wrong_use_is_2(arguments):
     done = invoke(*arguments)
     assert done.exit_code == 2
     assert "Usage" in done.output
+
+
+class TensorCounter(CounterEnv):
+    """A counter of torch tensors, whose actions must be tensors if it is given a device."""
+
+    def __init__(self, device=None):
+        super().__init__([3, 5, 4, 7])
+        self.device = device
+
+    def reset(self, **options):
+        import torch
+
+        return map_leaves(torch.as_tensor, super().reset(**options))
+
+    def step(self, action):
+        import torch
+
+        assert isinstance(action, torch.Tensor) == (self.device is not None)
+        return map_leaves(torch.as_tensor, super().step(int(action)))
+
+
+class TensorCounters(gymnasium.vector.SyncVectorEnv):
+    """Several of them, which are given an array of actions or a tensor."""
+
+    def __init__(self, device=None):
+        super().__init__([lambda: CounterEnv([3, 5])] * 2)
+        self.device = device
+
+    def reset(self, **options):
+        import torch
+
+        return map_leaves(torch.as_tensor, super().reset(**options))
+
+    def step(self, actions):
+        import torch
+
+        assert isinstance(actions, torch.Tensor) == (self.device is not None)
+        return map_leaves(torch.as_tensor, super().step(np.asarray(actions)))
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("build", [TensorCounter, TensorCounters])
+def test_environments_of_tensors(build, device):
+    # CD2: also where the environment is given tensors, on the device that the factory is given.
+    pytest.importorskip("torch")
+    report = Report()
+    examine(build, report, steps=100, seed=0, device=device)
+    findings = {finding.check: finding for finding in report.findings}
+    assert levels(findings).keys() <= {"seeds"}  # A counter also counts its resets.
+    actions = "NumPy arrays" if device is None else "tensors on cpu"
+    assert f"torch tensors on cpu; actions are {actions}" in findings["tensors"].text

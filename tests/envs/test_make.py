@@ -257,3 +257,26 @@ def test_importing_loads_no_gymnasium():
     """Design section 8: importing the package loads none of the optional or heavy libraries."""
     code = "import sys, headrace.envs; assert not {'gymnasium', 'torch', 'jax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class OnDevice(CounterEnv):
+    def __init__(self, device="own"):
+        super().__init__(3)
+        self.device = device
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_registered_environment_is_given_the_device(given):
+    # CD2: unless the registration or the user gives one.
+    gymnasium.register("OnDevice-v0", OnDevice, kwargs={} if given else {"device": "registered"})
+    try:
+        stepper = make_stepper("OnDevice-v0", device="cpu")
+        assert stepper.environments[0].unwrapped.device == ("cpu" if given else "registered")
+        stepper.close()
+        stepper = make_stepper("OnDevice-v0", create_env_kwargs={"device": "mine"}, device="cpu")
+        assert stepper.environments[0].unwrapped.device == "mine"
+        stepper.close()
+        stepper = make_stepper("CartPole-v1", device="cpu")  # It has no such parameter.
+        stepper.close()
+    finally:
+        del gymnasium.registry["OnDevice-v0"]

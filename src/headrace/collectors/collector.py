@@ -70,8 +70,9 @@ class Collector(LoopParts, CollectorBase):
             stored (`ItemRule(table, length=1, lookahead=1)`).
         device: stands for each of the three devices below that is None.
         storing_device: where batches go. None and "cpu": NumPy arrays. Otherwise the leaves are torch tensors there.
-        env_device: given to a `create_env_fn` that has a parameter `device`. Environments that return torch tensors on
-            any device other than the CPU, or with `env_device` on any, are given tensors there as actions.
+        env_device: given to a `create_env_fn`, or the class of a registered id, that has a parameter `device`.
+            Environments that return torch tensors on any device other than the CPU, or with `env_device` on any, are
+            given tensors there as actions.
         policy_device: where the policy acts. A torch module elsewhere is copied there. On a device other than the CPU
             every policy is given tensors. Devices are strings, indices of CUDA devices, or `torch.device`.
         num_envs: n, the number of single environments.

@@ -42,8 +42,8 @@ def make_stepper(
         create_env_kwargs: keyword arguments of the callable, or of `gymnasium.make`.
         num_envs: the number of single environments. With a vector environment 1 or its own number.
         info_columns: entries of `info` to keep as columns.
-        device: name of a torch device, for a callable that has a parameter `device` and was not given one. Environments
-            that return tensors are then given tensors as actions, also on the CPU.
+        device: name of a torch device, for a callable, or the class of a registered id, that has a parameter `device`
+            and was not given one. Environments that return tensors are then given tensors as actions, also on the CPU.
 
     Raises:
         ValueError: `create_env_kwargs` with a ready environment; `num_envs` is not positive or does not fit the
@@ -60,8 +60,8 @@ def make_stepper(
         _check_ready(create_env_fn, create_env_kwargs, num_envs)
         return _stepper([create_env_fn], num_envs, info_columns, device)
     factory: Callable[..., Any] = environment_factory(create_env_fn, create_env_kwargs)
-    if device is not None and _takes_device(factory):
-        factory = partial(factory, device=device)
+    if device is not None:
+        factory = on_device(factory, device)
     built: list[Any] = []
     try:
         built.append(_build(factory))
@@ -73,6 +73,16 @@ def make_stepper(
         for env in {id(env): env for env in built}.values():
             env.close()
         raise
+
+
+def on_device(factory: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """Returns a factory that gives a device to a callable, or to the class of a registered id, that has no other one.
+
+    Args:
+        factory: of `environment_factory`.
+        device: name of a torch device; given as `device`, where the callable has such a parameter.
+    """
+    return partial(factory, device=device) if _takes_device(factory) else factory
 
 
 def environment_factory(create_env_fn: Any, create_env_kwargs: Mapping[str, Any] | None = None) -> EnvFactory:
@@ -197,6 +207,8 @@ def _takes_device(factory: Any) -> bool:
     while isinstance(factory, partial):
         if "device" in factory.keywords:
             return False
+        if factory.func is _make_registered:
+            return _registered_takes_device(*factory.args)
         factory = factory.func
     try:
         return "device" in inspect.signature(factory).parameters
@@ -221,10 +233,17 @@ def _registered_here(env_id: str) -> Any:
     return env_id if gymnasium is None else gymnasium.registry.get(env_id, env_id)
 
 
-def _make_registered(env_id: Any, kwargs: Mapping[str, Any]) -> Any:
+def _make_registered(env_id: Any, kwargs: Mapping[str, Any], **device: Any) -> Any:
     from headrace.envs.registered import make_registered
 
-    return make_registered(env_id, **kwargs)
+    return make_registered(env_id, **kwargs, **device)
+
+
+def _registered_takes_device(env_id: Any, kwargs: Mapping[str, Any]) -> bool:
+    from headrace.envs.registered import entry_of
+
+    create, known = entry_of(env_id)
+    return not ({"device"} & {*kwargs, *known}) and _takes_device(create)
 
 
 def _checked_kwargs(create_env_kwargs: Any) -> dict[str, Any]:

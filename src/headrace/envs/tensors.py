@@ -25,6 +25,9 @@ class TensorBoundary:
         device: of the environments.
         gives_tensors: whether the environments are given tensors as actions; else NumPy arrays.
 
+    Attributes:
+        device, gives_tensors: see above.
+
     >>> import torch
     >>> boundary = TensorBoundary(torch.device("cpu"), gives_tensors=True)
     >>> boundary.arrays({"reward": torch.ones(2, requires_grad=True)}), boundary.actions(np.array([3]))
@@ -33,11 +36,11 @@ class TensorBoundary:
 
     def __init__(self, device: torch.device, *, gives_tensors: bool) -> None:
         self.device = device
-        self._gives_tensors = gives_tensors
+        self.gives_tensors = gives_tensors
 
     def actions(self, tree: Any) -> Any:
         """Returns a tree of arrays as tensors on the device, which the environment may keep and change."""
-        if not self._gives_tensors:
+        if not self.gives_tensors:
             return tree
         import torch
 

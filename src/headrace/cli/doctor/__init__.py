@@ -17,8 +17,13 @@ from headrace.cli import options
     help="Steps to take with random actions.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the resets.")
+@click.option(
+    "--env-device",
+    metavar="DEVICE",
+    help="Torch device given to FACTORY(device=...), and to the environment's actions.",
+)
 @options.json_option
-def command(env_id: str | None, steps: int, seed: int, as_json: bool) -> None:
+def command(env_id: str | None, steps: int, seed: int, env_device: str | None, as_json: bool) -> None:
     """Examine an environment or, without ENV, the installation.
 
     Of an environment it examines spaces, resets, flags, seeds, infos and speed. ENV is the id of a registered
@@ -36,4 +41,4 @@ def command(env_id: str | None, steps: int, seed: int, as_json: bool) -> None:
     if env_id is None:
         run_on_installation(as_json=as_json)
     else:
-        run_on_environment(env_id, steps=steps, seed=seed, as_json=as_json)
+        run_on_environment(env_id, steps=steps, seed=seed, env_device=env_device, as_json=as_json)

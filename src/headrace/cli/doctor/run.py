@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import click
@@ -17,9 +16,11 @@ from headrace.cli.doctor.agents import AgentsExamination
 from headrace.cli.doctor.installation import examine_installation
 from headrace.cli.doctor.report import Report
 from headrace.cli.doctor.single import SingleExamination, Stopped
+from headrace.cli.doctor.tensors import ShownAsArrays
 from headrace.cli.doctor.vector import VectorExamination
 from headrace.cli.user_modules import import_module
-from headrace.envs import AdaptedEnv, is_environment, is_vector_environment
+from headrace.envs import AdaptedEnv, environment_factory, is_environment, is_vector_environment
+from headrace.envs.make import on_device
 from headrace.envs.recognition import is_dm_environment, is_parallel_environment
 
 _MARKS = {"ok": "ok", "note": "note", "warning": "WARNING", "error": "ERROR"}
@@ -38,7 +39,7 @@ def run_on_installation(*, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def run_on_environment(env_id: str, *, steps: int, seed: int, as_json: bool) -> None:
+def run_on_environment(env_id: str, *, steps: int, seed: int, env_device: str | None, as_json: bool) -> None:
     """Examines an environment and prints the findings.
 
     Raises:
@@ -48,7 +49,7 @@ def run_on_environment(env_id: str, *, steps: int, seed: int, as_json: bool) -> 
     build = factory_of(env_id)
     report = Report()
     with warnings.catch_warnings(action="ignore"):
-        microseconds = examine(build, report, steps=steps, seed=seed)
+        microseconds = examine(build, report, steps=steps, seed=seed, device=env_device)
     _print(env_id, report, microseconds, as_json=as_json)
     if report.count("error"):
         raise click.exceptions.Exit(1)
@@ -68,13 +69,24 @@ def factory_of(env_id: str) -> Callable[[], Any]:
             raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
         if callable(found):
             return found  # type: ignore[no-any-return]
-    spec = environments.spec(env_id)
-    return partial(environments.make, spec.id)
+    return environment_factory(environments.spec(env_id).id)
 
 
-def examine(build: Callable[[], Any], report: Report, *, steps: int, seed: int) -> dict[str, float]:
-    """Examines the environment that `build` returns; returns the mean times of its calls in microseconds."""
+def examine(
+    build: Callable[[], Any], report: Report, *, steps: int, seed: int, device: str | None = None
+) -> dict[str, float]:
+    """Examines the environment that `build` returns; returns the mean times of its calls in microseconds.
+
+    Args:
+        build: the factory.
+        report: gets the findings.
+        steps: number of steps to take.
+        seed: of resets.
+        device: see `make_stepper`.
+    """
     _check_pickling(build, report)
+    if device is not None:
+        build = on_device(build, device)
     try:
         env = build()
     except Exception as error:
@@ -92,9 +104,9 @@ def examine(build: Callable[[], Any], report: Report, *, steps: int, seed: int) 
     report.ok("build", f"{type(env).__name__}")
     examination = None
     try:
-        examination = _examination(env, report, steps=steps, seed=seed)
+        examination = _examination(env, report, steps=steps, seed=seed, device=device)
         if isinstance(examination, SingleExamination):
-            examination.run(lambda: _as_single(build()))
+            examination.run(lambda: ShownAsArrays(_as_single(build()), report, device))
         else:
             examination.run()
     except Stopped:
@@ -104,14 +116,15 @@ def examine(build: Callable[[], Any], report: Report, *, steps: int, seed: int) 
 
 
 def _examination(
-    env: Any, report: Report, *, steps: int, seed: int
+    env: Any, report: Report, *, steps: int, seed: int, device: str | None
 ) -> SingleExamination | VectorExamination | AgentsExamination:
     if is_parallel_environment(env.env if isinstance(env, AdaptedEnv) else env):
         return AgentsExamination(env, report, steps=steps, seed=seed)
     if is_vector_environment(env):
-        return VectorExamination(env, report, steps=steps, seed=seed)
+        return VectorExamination(env, report, steps=steps, seed=seed, device=device)
     takes_seeds = not is_dm_environment(env)
-    return SingleExamination(_as_single(env), report, steps=steps, seed=seed, takes_seeds=takes_seeds)
+    shown = ShownAsArrays(_as_single(env), report, device)
+    return SingleExamination(shown, report, steps=steps, seed=seed, takes_seeds=takes_seeds)
 
 
 def _as_single(env: Any) -> Any:

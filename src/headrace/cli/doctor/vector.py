@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.cli.doctor.report import Report
 from headrace.cli.doctor.single import Stopped
+from headrace.cli.doctor.tensors import ShownAsArrays
 from headrace.cli.doctor.watch import Watch
 from headrace.ends import Autoreset
 from headrace.envs import VectorStepper, make_stepper, new_columns
@@ -33,11 +34,13 @@ class VectorExamination:
         report: gets the findings.
         steps: number of steps to take.
         seed: of the first reset.
+        device: see `make_stepper`.
     """
 
-    def __init__(self, env: Any, report: Report, *, steps: int, seed: int) -> None:
+    def __init__(self, env: Any, report: Report, *, steps: int, seed: int, device: str | None) -> None:
         self._given, self._report, self._steps, self._seed = env, report, steps, seed
-        self._env = env.env if isinstance(env, AdaptedEnv) else env
+        self._device = device
+        self._env = ShownAsArrays(env.env if isinstance(env, AdaptedEnv) else env, report, device)
         self._seconds: list[float] = []
         self._ends = 0
         # Whether the environment has behaved as each mode at each end that was seen.
@@ -51,7 +54,7 @@ class VectorExamination:
         """
         report = self._report
         try:
-            stepper = make_stepper(self._given)
+            stepper = make_stepper(self._given, device=self._device)
         except (SpecError, ValueError) as error:
             if "autoreset" in str(error):
                 report.error("autoreset", f"{error}", _DECLARE)
