@@ -9,6 +9,7 @@ from headrace.datasets.npz.public import load_npz, save_npz
 from headrace.datasets.parquet.public import load_parquet, save_parquet
 
 if TYPE_CHECKING:
+    from headrace.datasets.filled_replay import to_replay as to_replay
     from headrace.datasets.stored_episodes import episodes as episodes
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "save_minari",
     "save_npz",
     "save_parquet",
+    "to_replay",
 ]
 
 
@@ -29,11 +31,15 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        # Loads the kernels of a replay, which the formats do not need.
+        # These load the kernels of a replay, which the formats do not need.
         if name == "episodes":
             from headrace.datasets.stored_episodes import episodes
 
             return episodes
+        if name == "to_replay":
+            from headrace.datasets.filled_replay import to_replay
+
+            return to_replay
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
