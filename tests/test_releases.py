@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -54,15 +55,44 @@ def test_a_version_without_changes_is_refused(release_notes):
         release_notes("0.3.0", LOG, "0.3.0")
 
 
-def test_the_fragments_make_a_change_log_that_a_release_can_use(release_notes):
-    draft = subprocess.run(
-        [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "9.9.9", "--date", "2027-01-01"],
-        cwd=ROOT, capture_output=True, text=True, check=True, timeout=50,
-    ).stdout  # fmt: skip
-    written = (ROOT / "CHANGELOG.md").read_text().replace("<!-- changes start here -->", draft)
-    fragments = [path for path in (ROOT / "changes").glob("+*.md") if path.read_text().strip()]
-    changes = re.findall(r"^- ", release_notes("9.9.9", written, "9.9.9"), re.MULTILINE)
-    assert len(changes) >= len(fragments) > 0
+def test_a_version_without_a_date_or_with_fragments_left_is_refused(release_notes):
+    with pytest.raises(SystemExit, match=r"expected the date of 0.2.0, got \(unreleased\)"):
+        release_notes("0.2.0", LOG.replace("2027-01-02", "unreleased"), "0.2.0")
+    with pytest.raises(SystemExit, match=r"lacks \+a.fix.md, \+b.fix.md of changes/"):
+        release_notes("0.2.0", LOG, "0.2.0", ["+a.fix.md", "+b.fix.md"])
+
+
+def test_the_fragments_make_a_change_log_that_a_release_can_use(release_notes, tmp_path):
+    """Those of now, and one of each type."""
+    shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
+    shutil.copytree(ROOT / "changes", tmp_path / "changes")
+    for kind in ("feature", "change", "fix", "removal"):
+        (tmp_path / "changes" / f"+example.{kind}.md").write_text(f"An example of a {kind}.\n")
+    fragments = list((tmp_path / "changes").glob("+*.md"))
+    arguments = ["--config", str(ROOT / "pyproject.toml"), "--dir", str(tmp_path), "--version", "9.9.9"]
+    subprocess.run(
+        [sys.executable, "-m", "towncrier", "build", *arguments, "--date", "2027-01-01", "--yes"],
+        cwd=tmp_path, capture_output=True, text=True, check=True, timeout=50,
+    )  # fmt: skip
+    written = (tmp_path / "CHANGELOG.md").read_text()
+    found = release_notes("9.9.9", written, "9.9.9")
+    assert len(re.findall(r"^- ", found, re.MULTILINE)) >= len(fragments) >= 4
+    assert re.findall(r"^### (\w+)", found, re.MULTILINE) == ["New", "Changed", "Mended", "Removed"]
+    # Earlier versions stay below.
+    assert (
+        written.partition("## 0.1.0 ")[2]
+        == (ROOT / "CHANGELOG.md").read_text().partition("## 0.1.0 ")[2]
+        != ""
+    )
+
+
+def test_the_first_release_is_told_by_area(release_notes):
+    log = re.sub(
+        r"^## 0.1.0 \(.*\)", "## 0.1.0 (2027-01-01)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE
+    )
+    found = release_notes("0.1.0", log, "0.1.0")
+    assert {"Replays", "Collectors", "Command line"} <= set(re.findall(r"^### (.+)", found, re.MULTILINE))
+    assert all((ROOT / page).is_file() for page in re.findall(r"\]\(([^)#]+)", found))
 
 
 def test_the_citation_names_this_version():
