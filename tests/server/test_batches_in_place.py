@@ -9,11 +9,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.server.adopted_batch import AdoptedBatch
+from headrace.server.client.queues.sample_blocks import SampleBlocks
+from headrace.server.client.queues.sample_ring import SampleRing
 from headrace.server.messages import sample_blocks
 from headrace.server.messages.requests import OpenSender, SendSamples
 from headrace.server.messages.sample_blocks import BlockLayout
@@ -295,7 +297,8 @@ def test_a_client_that_is_killed_loses_nothing_that_was_confirmed(served, adopte
         try:
             remote = hr.Client(server.address).queue("q")
             send(remote, range(8))
-            remote._stream._blocks.write(9, list(SIGNATURE.flatten(sample_of(99)).values()))
+            for column in remote._stream._blocks._columns[1]:
+                column[2:] = 99  # In the middle of a sample.
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -303,6 +306,58 @@ def test_a_client_that_is_killed_loses_nothing_that_was_confirmed(served, adopte
     assert len(adopted) == 2
     queue.send(sample_of(8), timeout=0)
     assert [numbers_of(queue.sample(timeout=0)[0]) for _ in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+# ---- the memory of a client ----------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["quick", "put"]), st.integers(1, 3)),
+        st.tuples(st.just("store"), st.integers(1, 9)),
+        st.tuples(st.just("next batch"), st.sampled_from([1, -1, 2])),
+        st.tuples(st.sampled_from(["hold", "release"]), st.integers(0, 1)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+@example([("next batch", 1), ("put", 2), ("next batch", -1), ("put", 1), ("quick", 1)])
+def test_a_sample_lies_where_the_message_says_until_it_is_stored(steps):
+    """Whatever the server says about batches, and which blocks it holds."""
+    signature = hr.Signature.like(np.int64(0))
+    with mock.patch.multiple(sample_blocks, _LEAST_SAMPLE_NBYTES=1, _LEAST_BLOCK_NBYTES=1, _MOST_BLOCKS=2):
+        layout = BlockLayout(signature, BATCH)
+    ring = SampleRing(signature, SampleLayout(signature), is_shared=False)
+    rows, count, stored = ring.rows, ring.count(), 0
+    rows.free_until = 1 << 40
+    blocks = SampleBlocks(layout, signature, count)
+    blocks.close_descriptor()
+    for what, value in steps:
+        if what == "store":
+            stored = min(stored + value, rows.written)
+            count.set(stored)
+        elif what == "next batch":
+            blocks._first_of_batch.set(rows.written + value if value >= 0 else 0)
+        elif what in ("hold", "release"):
+            blocks._is_held[value].set(what == "hold")
+        else:
+            for _ in range(value):
+                number = rows.written + 1
+                if what == "put" or not rows.put(np.int64(number)):
+                    rows.quiet_until = 0
+                    blocks.place(rows)
+                    rows.append([np.int64(number)])
+                rows.quiet_until = blocks.next_place(number + 1) or 1 << 40
+        for number in range(stored + 1, rows.written + 1):
+            found = blocks.values(number)
+            [part] = [np.frombuffer(ring.parts(number, 1)[0], np.int64)] if found is None else found
+            assert part == number
+            length, block, row = blocks.piece(number, rows.written + 1 - number)
+            assert [blocks.piece(number + step, 1) for step in range(length)] == [
+                (1, block, row + step if block >= 0 else 0) for step in range(length)
+            ]
 
 
 # ---- sizes ---------------------------------------------------------------------------------------------------------

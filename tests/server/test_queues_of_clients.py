@@ -425,7 +425,7 @@ def cut(client):
 @given(st.lists(st.sampled_from("ssssssswct"), min_size=20, max_size=60), st.booleans())
 def test_a_cut_connection_loses_and_doubles_nothing(tmp_path_factory, calls, is_unix):
     """AK3, AK4: any sequence of sends, waits and batches, with the connection cut in between."""
-    queue = hr.BatchQueue({"n": 0, "x": np.zeros(20_000, np.uint8)}, 2, num_buffers=3)
+    queue = hr.BatchQueue({"n": 0, "x": np.zeros(40_000, np.uint8)}, 2, num_buffers=3)
     path = tmp_path_factory.mktemp("server") / "s"
     options = {"address": None, "unix": path} if is_unix else {}
     with hr.Server({"q": queue}, **options) as server, hr.Client(server.address) as client:
@@ -434,7 +434,7 @@ def test_a_cut_connection_loses_and_doubles_nothing(tmp_path_factory, calls, is_
         for call in calls:
             match call:
                 case "s":
-                    remote.send({"n": sent, "x": np.full(20_000, sent)}, timeout=5)
+                    remote.send({"n": sent, "x": np.full(40_000, sent)}, timeout=5)
                     sent += 1
                 case "w" if sent - len(found) <= 6:
                     remote.wait(5)

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from headrace.store.columns import Check, RowColumns
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Bool
+    from headrace.kernels.kinds import Bool, Int
 
 
 class RingRows:
-    """Samples that are written in turn: sample n, counted from 1, lies in row `(n - 1) % places`.
+    """Samples that are written in turn: sample n, counted from 1, lies in row `(n - 1) % places` of a ring.
+
+    For a while samples may lie elsewhere; see `lie_in`.
 
     `put` runs without a lock: it takes a place and counts the sample while it holds the interpreter lock, and runs no
     Python meanwhile. All else is done by one thread at a time, after it has set `quiet_until` to 0.
@@ -44,8 +46,9 @@ class RingRows:
         places: int,
         read: Callable[[Any], Sequence[Any]] | None,
     ) -> None:
-        self._columns = RowColumns((index, array, check) for index, (array, check) in enumerate(columns))
-        self._places = places
+        self._ring = RowColumns((index, array, check) for index, (array, check) in enumerate(columns))
+        self._ring_places = places
+        self._columns, self._places, self._first = self._ring, places, 1
         self._read = read
         self.written = 0
         self.free_until = 0
@@ -71,7 +74,7 @@ class RingRows:
             number = self.written + 1
             if number > self.free_until or number >= self.quiet_until:
                 return False
-            if not self._columns.is_written((number - 1) % self._places, values):
+            if not self._columns.is_written((number - self._first) % self._places, values):
                 return False
             self.written = number
             return True
@@ -84,5 +87,18 @@ class RingRows:
         Args:
             values: one per leaf, checked.
         """
-        self._columns.put(self.written % self._places, values)
+        self._columns.put((self.written + 1 - self._first) % self._places, values)
         self.written += 1
+
+    def lie_in(self, columns: RowColumns, places: Int) -> None:
+        """Writes the samples from the next one on into other memory, where it lies in the first row.
+
+        Args:
+            columns: of that memory.
+            places: number of rows.
+        """
+        self._columns, self._places, self._first = columns, places, self.written + 1
+
+    def lie_in_ring(self) -> None:
+        """Writes the samples from the next one on into the ring."""
+        self._columns, self._places, self._first = self._ring, self._ring_places, 1

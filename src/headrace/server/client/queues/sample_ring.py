@@ -15,7 +15,7 @@ from headrace.kernels.shared_count import SharedCount
 from headrace.server.client.queues.ring_rows import RingRows
 from headrace.server.messages.samples import COUNT_NBYTES, SampleLayout
 from headrace.spec import ArraySpec, Signature
-from headrace.store.columns import NARROW_ROW
+from headrace.store.columns import NARROW_ROW, Check
 from headrace.system import has_gil, sealed_memory_file
 from headrace.trajectories.columns.leaf_reader import LeafCheck, reader
 from headrace.trees import Leaf, compile_tree
@@ -100,8 +100,12 @@ class SampleRing:
         self.rows.quiet_until = 0
 
 
+def leaf_checks(signature: Signature) -> list[Check]:
+    """Returns the check of each leaf of a sample."""
+    return [LeafCheck(path, spec).check for path, spec in signature.columns.items()]
+
+
 def _rows_of(signature: Signature, layout: SampleLayout, memory: memoryview) -> RingRows:
     node = compile_tree(signature.tree, lambda node: isinstance(node, ArraySpec))
-    checks = [LeafCheck(path, spec).check for path, spec in signature.columns.items()]
     read = None if isinstance(node, Leaf) else reader(node)
-    return RingRows(zip(layout.columns(memory), checks, strict=True), layout.places, read)
+    return RingRows(zip(layout.columns(memory), leaf_checks(signature), strict=True), layout.places, read)

@@ -138,10 +138,9 @@ class SampleStream:
             while rows.written >= rows.free_until:
                 self._find_place(timeout)
                 rows.quiet_until = 0  # Others have sent meanwhile.
-            if self._blocks is not None and self._blocks.write(rows.written + 1, values):
-                rows.written += 1
-            else:
-                rows.append(values)
+            if self._blocks is not None:
+                self._blocks.place(rows)
+            rows.append(values)
             sender = self._sender
             if rows.written >= self._full_at:
                 self._gathers = self._was_full = True
@@ -154,8 +153,10 @@ class SampleStream:
 
     def _let_be_quiet(self) -> None:
         """Lets `put_quickly` write the next samples if they only wait for a full message; the lock is held."""
-        if self._gathers and self._will_flush and self._ring.may_be_quiet and self._blocks is None:
-            self._rows.quiet_until = self._full_at
+        if self._gathers and self._will_flush and self._ring.may_be_quiet:
+            rows, until = self._rows, self._full_at
+            place = 0 if self._blocks is None else self._blocks.next_place(rows.written + 1)
+            rows.quiet_until = min(until, place) if place else until
 
     def wait(self, timeout: float | None) -> None:
         """Returns when all samples are in the queue.
@@ -325,9 +326,17 @@ class SampleStream:
         self._lost_at = time.monotonic()
         self._sent = self._stored
 
+    @property
+    def _most_together(self) -> int:
+        """Number of samples in one message. The server does not copy those of a block, so it need not begin soon."""
+        is_in_block = self._blocks is not None and self._blocks.is_in_block
+        return max(1, self._places // 2) if is_in_block else self._together
+
     def _leave_blocks(self) -> None:
         """Moves the samples that are not confirmed into the ring: an old server may still need their blocks."""
         if self._blocks is not None:
+            self._rows.quiet_until = 0
+            self._rows.lie_in_ring()
             for number in range(self._stored + 1, self._rows.written + 1):
                 values = self._blocks.values(number)
                 if values is not None:
@@ -339,7 +348,7 @@ class SampleStream:
         sender = self._sender
         if sender is not None and self._refusal is None:
             while self._sent < self._rows.written:
-                count = min(self._rows.written - self._sent, self._together)
+                count = min(self._rows.written - self._sent, self._most_together)
                 first = self._sent + 1
                 parts = () if self._is_shared else self._ring.parts(first, count)
                 piece = Piece(count) if self._blocks is None else self._blocks.piece(first, count)
@@ -357,7 +366,7 @@ class SampleStream:
                 except (Disconnected, Closed):
                     break
                 self._sent += count
-        self._full_at = self._sent + self._together
+        self._full_at = self._sent + self._most_together
         if not self._is_watched and self._pending:
             self._is_watched = True
             FLUSHER.watch(self)
@@ -404,7 +413,7 @@ class SampleStream:
         if not self._is_shared:
             return None
         layout = BlockLayout(self._signature, link.served[self._queue].batch_size)
-        return SampleBlocks(layout, stored) if layout.count else None
+        return SampleBlocks(layout, self._signature, stored) if layout.count else None
 
     def _open_within(self, timeout: float | None) -> None:
         """Opens the sender; connects again, with pauses, until `timeout` seconds are over."""
