@@ -375,6 +375,23 @@ def test_rewards_of_others_that_are_still_open_are_not_data():
     assert a["theirs_mask"] == [False, False]
 
 
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_a_view_of_an_agent_that_has_ended_may_be_added(length: int):
+    # M9, R9: b ended before the view came, and c has its lane; nothing is known of b, and c is not shown in its place
+    view = {"of b": hr.View("observation", shift="-1:0", agent="b", mask=True)}
+    with worker(
+        lambda: ScriptedEnv("ab", Turn("ab", None, "b"), *[Turn("ac")] * 9),
+        by_time,
+        rollout_fragment_length=length,
+    ) as made:
+        made.sample()
+        made.views.update(view)
+        rows = made.sample()[DEFAULT]
+    assert rows.count == 2 * length
+    assert not rows["of b_mask"].any()
+    assert not rows["of b"].any()
+
+
 def test_an_agent_that_there_is_not():
     views = {"theirs": hr.View("action", shift=-1, agent="nobody")}
     with pytest.raises(hr.SpecError, match="view 'theirs': agent: no agent 'nobody'; there are 'a', 'b'"):

@@ -31,7 +31,7 @@ class AgentRun:
     Attributes:
         agent_id: of the agent.
         policy_id: of the policy that acts for it.
-        lane: of the policy; where its rows are.
+        lane: of the policy; where its rows are; -1: none are kept.
         piece: its present piece; None once it has ended, or before its first row.
         begin: first row that is kept, counted from the first row of the lane.
         stop: its newest row once it has ended.

@@ -236,7 +236,11 @@ class AgentLanes:
         look_back = max((lanes.presenter.look_back for lanes in self._policies.values()), default=0)
         held: dict[str, list[tuple[AgentRun, int]]] = defaultdict(list)
         for game in games:
-            runs = [run for run in game.runs.values() if run.lane >= 0 and not run.is_released]
+            for run in game.runs.values():
+                if run.is_released:
+                    # Other agents have the lane from now on; a view of this one that is added later must not show them.
+                    run.lane = -1
+            runs = [run for run in game.runs.values() if run.lane >= 0]
             needed = look_back + 1 + self._longest_open(game, runs) if shows_others else look_back
             for run in runs:
                 held[run.policy_id].append((run, needed))
