@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.datasets import load_npz, save_npz
+from headrace.datasets.npz import archive
 
 
 def episode(steps, start=0.0, terminated=True, truncated=False, **more):
@@ -234,6 +235,19 @@ def test_others_files_that_do_not_fit(tmp_path, name, value, told):
     with pytest.raises(hr.DatasetError, match=told) as caught:
         list(load_npz(tmp_path / "x.npz"))
     assert "x.npz" in str(caught.value)
+
+
+def test_g11_space_is_taken_for_no_more_than_the_file_holds(tmp_path, monkeypatch):
+    path = save_npz([episode(3)], tmp_path / "x.npz")
+    monkeypatch.setattr(archive, "empty_array", None)
+    header = np.lib.format.read_array_header_1_0
+    monkeypatch.setitem(
+        archive._HEADERS, (1, 0), lambda file: (header(file)[0] + (10**15,), False, np.dtype("f8"))
+    )
+    with pytest.raises(
+        hr.DatasetError, match=r"x\.npz: headrace: expected float64\[1000000000000000\], got \d+ bytes"
+    ):
+        load_npz(path)
 
 
 def test_a_zip_of_other_things(tmp_path):

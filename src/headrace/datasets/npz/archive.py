@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from headrace.datasets.errors import dataset_errors, existing_file
-from headrace.datasets.exporting.structure import Array
+from headrace.datasets.exporting.structure import Array, describe
 from headrace.datasets.large_arrays import empty_array
 from headrace.errors import DatasetError
 from headrace.persist.whole_file import bytes_of
@@ -64,6 +64,10 @@ class NpzArchive:
         """
         with self._entry(name) as entry:
             shape, by_columns, dtype = _read_header(entry)
+            # Before space is taken for a shape that is damaged.
+            held = self._zip.getinfo(f"{name}.npy").file_size
+            if int(np.prod(shape, dtype=np.float64)) * dtype.itemsize > held:
+                raise ValueError(f"expected {describe(dtype, shape)}, got {held} bytes")
             array = empty_array(shape[::-1] if by_columns else shape, dtype)
             _read_into(entry, array)
         return array.T if by_columns else array
