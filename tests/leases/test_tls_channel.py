@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import headrace as hr
+import headrace.leases.tls_channel as tls_channel_module
 from headrace.leases.frames import encoded
 from headrace.leases.messages import VERSION, Ack, Hello, LeaseMessage
 from headrace.leases.tls_channel import TlsChannel
@@ -126,5 +127,24 @@ def test_calls_that_wait_do_the_handshake_too():
     client.send(Ack(writer=7, sequence=1), payload=bytes(3_000_000))
     thread.join(10)
     assert len(found[0].payload) == 3_000_000
+    server.close()
+    client.close()
+
+
+@pytest.mark.parametrize("shakes_hands", [False, True])
+def test_a_peer_that_takes_nothing_ends_a_call_that_sends(shakes_hands, monkeypatch):
+    monkeypatch.setattr(tls_channel_module, "_SILENT_SECONDS", 0.05)
+    server, client = (
+        TlsChannel(end, LeaseMessage, session)
+        for end, session in zip(socket.socketpair(), sessions(), strict=True)
+    )
+    if shakes_hands:
+        client.send_soon(Ack(writer=0, sequence=0))
+        while not (client.is_ready and server.is_ready):
+            for each in (server, client):
+                list(each.receive_ready())
+                each.send_rest()
+    with pytest.raises(hr.Disconnected, match=r"nothing for 0\.05 s"):
+        client.send(Ack(writer=7, sequence=1), payload=bytes(30_000_000))
     server.close()
     client.close()

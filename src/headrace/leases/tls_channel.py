@@ -16,6 +16,8 @@ from headrace.leases.messages import Message
 from headrace.leases.tls_session import TlsSession
 
 _READ_NBYTES = 1 << 18
+# A peer that takes and sends nothing for so long is not there any more.
+_SILENT_SECONDS = 30.0
 
 
 class TlsChannel(Channel):
@@ -50,19 +52,25 @@ class TlsChannel(Channel):
         return self._waiting + len(self._ciphertext)
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
-        """See `Channel.send`. It does the handshake too, so no other thread may receive before."""
+        """See `Channel.send`. It does the handshake too, so no other thread may receive before.
+
+        Raises:
+            Disconnected: the peer is gone, or has taken nothing for 30 s; the connection has ended.
+        """
         is_sent = self.send_soon(*messages, payload=payload, descriptors=descriptors)
         while not is_sent:
-            if self.is_ready:
-                self._wait_until_writable()
-            else:
+            is_ready = self.is_ready
+            self._wait_for_peer(select.POLLOUT if is_ready else select.POLLIN)
+            if not is_ready:
                 self._read(0)
             is_sent = self.send_rest()
 
-    def _wait_until_writable(self) -> None:
+    def _wait_for_peer(self, event: int) -> None:
         poll = select.poll()
-        poll.register(self.fileno(), select.POLLOUT)
-        poll.poll()
+        poll.register(self.fileno(), event)
+        if not poll.poll(_SILENT_SECONDS * 1000):
+            self.shutdown()  # A part of a message is on its way: nothing can follow it.
+            raise Disconnected(f"the peer has taken nothing for {_SILENT_SECONDS:g} s")
 
     def _send_unsent(self) -> bool:
         is_encrypted = super()._send_unsent()
