@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import time
 from contextlib import suppress
 
 import cloudpickle
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+import headrace.collectors.multi.collected_state as collected_state_module
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -149,6 +151,41 @@ def test_a_state_takes_one_step_and_no_rollout():
     for each in (state, again):
         steps = len(each["collector"]["partial"]["0"]["steps"]["masked"])
         assert each["worker0"]["rollout"] == {"left": frames - steps, "at_random": False}
+
+
+class Held(CounterEnv):
+    """Its 30th step makes a folder, and lasts until that is gone."""
+
+    def __init__(self, folder):
+        super().__init__(7)
+        self.folder, self.steps = folder, 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 30:
+            self.folder.mkdir()
+            while self.folder.exists():
+                time.sleep(0.01)
+        return super().step(action)
+
+
+def test_a_step_that_lasts_too_long_for_a_state(monkeypatch, tmp_path, take, counters):
+    # CQ1: a limit, and nothing is lost by it.
+    monkeypatch.setattr(collected_state_module, "_SECONDS", 0.3)
+    folder = tmp_path / "held"
+    with hr.AsyncCollector(lambda: Held(folder), frames_per_batch=20) as collector:
+        batches = take(collector, 1)
+        while not folder.exists():
+            time.sleep(0.01)
+        with pytest.raises(hr.DeadlineExceeded, match="worker 0.* to pause"):
+            collector.state_dict()
+        folder.rmdir()
+        batches += take(collector, 3)
+        monkeypatch.undo()
+        collector.load_state_dict(collector.state_dict())
+        batches += take(collector, 1)
+        assert collector.statistics().frames_discarded == 0
+    counters(batches, [7])
 
 
 def test_free_running_goes_on_with_the_rollout_under_way(make_replay):

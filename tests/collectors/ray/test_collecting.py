@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 
 import cloudpickle
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import CounterEnv, counter_env_fns, in_turn
+from headrace.testing.envpools import CounterEnvPool
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(60)]
@@ -155,3 +157,57 @@ def test_an_exception_while_an_actor_builds_its_environment_is_raised():
 
     with pytest.raises(OverflowError, match="no such level"):
         hr.MultiCollector(broken, sync=True, frames_per_batch=4, **RAY)
+
+
+def test_actors_fill_a_replay_behind_a_server():
+    # CF1, CF2, CY1: the learner's process sends the rows on; each transition is there once.
+    signature = hr.collectors.signature(lambda: CounterEnv(3))
+    with (
+        hr.Replay(signature, [hr.Table.queue("t", 10_000)]) as replay,
+        hr.Server({"r": replay}) as server,
+        hr.Client(server.address) as client,
+        hr.MultiCollector(
+            by_worker([10_000] * 4, 2),
+            sync=True,
+            frames_per_batch=40,
+            num_envs=2,
+            replay_buffer=client.replay("r"),
+            **RAY,
+        ) as collector,
+    ):
+        for _ in range(3):
+            collector.next(timeout=20)
+        collector.shutdown()
+        data = replay.sample("t", len(replay.table("t")), views=hr.views.transition(), timeout=0).data
+    for copy in range(4):
+        steps = data["observation"][data["observation"][:, 0] == copy][:, 2]
+        assert sorted(steps.tolist()) == list(range(30))
+
+
+def test_a_state_of_actors_within_a_rollout(take):
+    # CQ1, CQ3: as for processes.
+    with hr.AsyncCollector(lambda: CounterEnv(7), act, frames_per_batch=3000, **RAY) as collector:
+        for _ in range(20):
+            with pytest.raises(hr.DeadlineExceeded):
+                collector.next(timeout=0)
+            state = collector.state_dict()
+            if (state["worker0"]["rollout"] or {"left": 3000})["left"] < 3000:
+                break
+        expected = take(collector, 2)
+        collector.load_state_dict(state)
+        found = take(collector, 2)
+    for batch, other in zip(expected, found, strict=True):
+        for name in batch:
+            np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
+
+
+def test_an_asynchronous_pool_in_an_actor(take):
+    # CE2: as in this process, stepped all at once.
+    options = {"frames_per_batch": 42}
+    with hr.AsyncCollector(partial(CounterEnvPool, [3, 5, 2], batch_size=2), act, **options, **RAY) as actor:
+        found = take(actor, 3)
+    with hr.Collector(CounterEnvPool([3, 5, 2]), act, **options) as collector:
+        expected = take(collector, 3)
+    for batch, other in zip(found, expected, strict=True):
+        for name in set(batch) - {"policy_version"}:
+            np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
