@@ -162,7 +162,7 @@ def test_writers_notice_a_silent_server():
 class NoStream:
     """A writer, as its connection calls it."""
 
-    def lose(self):
+    def lose(self, goodbye):
         """Nothing."""
 
     def give_up(self, error):

@@ -92,7 +92,7 @@ def test_a_session_that_comes_back_before_its_connection_has_ended_goes_on_where
 def test_a_server_knows_the_items_of_a_writer_for_a_day():
     clock = FakeClock()
     sessions = WriterSessions(clock)
-    key, progress = SessionKey("r", bytes(16), 0), Progress({"t": 3}, None)
+    key, progress = SessionKey(bytes(16), 0), Progress({"t": 3}, None)
     for hours, found in ((23, progress), (25, None)):
         sessions.lost(key, progress)
         clock.advance(hours * HOURS)

@@ -13,7 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import headrace as hr
 from headrace.errors import Closed
+from headrace.replay.public import core_of
 from headrace.server.client.writers import step_memory
+from headrace.server.serving.writers.writer_sessions import sessions_of
 from tests.server.remote_writers import RemotelyWritten
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "who": np.int64(0)})
@@ -111,7 +113,7 @@ class Windows(RuleBasedStateMachine):
         if not self.may_forget:
             return
         self.cut(True, nbytes)
-        self.replay.server._connections.sessions._left._entries.clear()
+        sessions_of(core_of(self.replay.local))._left._entries.clear()
 
     @rule(who=st.integers(0, 1), length=st.integers(1, 5))
     def create(self, who, length):

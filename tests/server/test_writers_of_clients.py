@@ -9,6 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.server.client.writers.pending_items import PendingItems
+from headrace.server.messages.writing import WantKeys
 from headrace.tables.description.rules import PatternWindow, WholeEpisodes
 from headrace.testing import FakeClock
 
@@ -23,6 +24,13 @@ def tables(bound=None):
     return [hr.Table("q", sampler=fifo, remover=fifo, **settings)]
 
 
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
 def served(replay, path):
     return hr.Server({"r": replay}, address=None, unix=path)
 
@@ -31,10 +39,13 @@ def numbers(replay):
     return replay.sample("q", len(replay.table("q"))).data["n"].tolist()
 
 
-def test_a_server_that_is_stopped_ends_writers_at_once(tmp_path):
-    """AK7: without retries; the error has the number of items."""
+@pytest.mark.parametrize("is_unix", [True, False])
+def test_a_server_that_is_stopped_ends_calls_of_writers_and_the_next_one_gets_the_rest(tmp_path, is_unix):
+    """AK7, AK3: the error has the number of items. Those that wait in the replay are not made again."""
     with hr.Replay(SIGNATURE, tables(bound=2)) as replay:
-        server = served(replay, tmp_path / "s").start()
+        place = {"address": None, "unix": tmp_path / "s"} if is_unix else {}
+        server = hr.Server({"r": replay}, **place).start()
+        again = {"address": server.address, **place}
         client = hr.Client(server.address, timeout=20)
         writer = client.replay("r").writer(items=RULES)
         for n in range(5):
@@ -50,23 +61,48 @@ def test_a_server_that_is_stopped_ends_writers_at_once(tmp_path):
 
         thread = threading.Thread(target=flush)
         thread.start()
+        until(lambda: writer._rows._stream._requests)
         server.stop()
         thread.join(5)
         assert "3 items" in str(failures[0])
-        with pytest.raises(hr.Closed, match="3 items"):
-            writer.flush(20)
-        with pytest.raises(hr.Closed):
-            writer.close()
-        # Its items were not acknowledged, but they are queued in the replay, which goes on.
-        assert [replay.sample("q", 1, timeout=5).data["n"].tolist() for _ in range(5)] == [
-            [n] for n in range(5)
-        ]
+        with pytest.raises(hr.Disconnected) as caught:
+            writer.flush(0.05)
+        assert caught.value.pending == 3
+        writer.append({"n": 5})
+        # Items that were not acknowledged are queued in the replay, which goes on.
+        assert [replay.sample("q", 1, timeout=5).data["n"].tolist() for _ in range(2)] == [[0], [1]]
+        with hr.Server({"r": replay}, **again):
+            found = [replay.sample("q", 1, timeout=20).data["n"].tolist() for _ in range(4)]
+            assert found == [[n] for n in range(2, 6)]
+            writer.close(20)
+            assert len(replay.table("q")) == 0
+            client.close()
+
+
+def test_a_writer_whose_items_are_all_acknowledged_closes_after_its_server(tmp_path):
+    """AK1, AK7: nothing is owed, so that nothing is waited for."""
+    with hr.Replay(SIGNATURE, tables()) as replay:
+        server = served(replay, tmp_path / "s").start()
+        client = hr.Client(server.address, timeout=20)
+        writer = client.replay("r").writer(items=RULES)
+        writer.append({"n": 7})
+        writer.flush(20)
+        server.stop()
+        until(lambda: not writer._rows._stream.is_connected)
+        writer.close()
         client.close()
-        # A new client of a new server writes again.
-        with served(replay, tmp_path / "s") as server, hr.Client(server.address) as client:
-            with client.replay("r").writer(items=RULES) as writer:
-                writer.append({"n": 7})
-            assert numbers(replay) == [7]
+        assert numbers(replay) == [7]
+
+
+def test_a_client_that_broke_the_protocol_is_not_connected_again(tmp_path):
+    """WI3: its writer would do the same again."""
+    with hr.Replay(SIGNATURE, tables()) as replay, served(replay, tmp_path / "s") as server:
+        with hr.Client(server.address, timeout=5) as client:
+            writer = client.replay("r").writer(items=RULES)
+            client._session._writers.send(WantKeys(writer=99))
+            until(lambda: writer._rows._stream.has_ended)
+            with pytest.raises(hr.Closed, match="open writer"):
+                writer.append({"n": 0})
 
 
 def test_closing_a_client_waits_for_the_items_of_its_writers(tmp_path):
@@ -153,6 +189,8 @@ def test_a_wait_for_items_has_its_timeout_once(timeout, left):
     clock = FakeClock()
 
     class Stream:
+        is_connected = True
+
         def drain(self, seconds):
             assert seconds == timeout
             clock.advance(2.0)

@@ -126,10 +126,13 @@ class Goodbye(Message):
     """Nothing more will come from this side.
 
     Attributes:
-        reason: the cause, if the other side broke the protocol.
+        reason: the cause, for the other side.
+        stops: whether this side only stops, and one that starts again behind its address may go on. False: the other
+            side broke the protocol, or is done.
     """
 
     reason: str = ""
+    stops: bool = False
 
 
 LeaseMessage: TypeAlias = Hello | Lease | Commit | Ack | Return | Pin | Unpin | Goodbye

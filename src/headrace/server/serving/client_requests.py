@@ -27,7 +27,6 @@ from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ClientWeights, ServedWeights
 from headrace.server.serving.writers.client_writers import ClientWriters
-from headrace.server.serving.writers.writer_sessions import WriterSessions
 
 
 class Services(Protocol):
@@ -37,7 +36,6 @@ class Services(Protocol):
         selector: listens to the connections.
         deadlines: of waiting samples.
         served: replays and queues.
-        sessions: writers of all clients.
         queues, weights: by name.
         checkpoints: of the replays; None where no directory was given.
         limits: of each connection.
@@ -46,7 +44,6 @@ class Services(Protocol):
     selector: PeerSelector
     deadlines: TableDeadlines
     served: ServedObjects
-    sessions: WriterSessions
     queues: Mapping[str, ServedQueue]
     weights: Mapping[str, ServedWeights]
     checkpoints: Checkpoints | None
@@ -76,7 +73,7 @@ class ClientRequests:
         )
         self._weights = ClientWeights(services.weights, self._sender)
         self._writers = ClientWriters(
-            services.served, services.sessions, send, services.limits.lanes, in_place=arena is not None
+            services.served, send, services.limits.lanes, in_place=arena is not None
         )
         # Numbers of requests for a checkpoint; another thread takes them out.
         self._saves: set[int] = set()
@@ -192,9 +189,13 @@ class ClientRequests:
         self._queues.refuse_takers(reason)
 
     def stop(self) -> None:
-        """Stores nothing more of the client, which is told that the server stops."""
+        """Stores nothing more of the client, which is told that the server stops.
+
+        Writers are closed before the client hears of it, so that another server of the same replay knows their items.
+        """
         self._queues.close()
         self._weights.close()
+        self._writers.close()
 
     def close(self) -> None:
         """Gives back what belongs to a client that is gone."""

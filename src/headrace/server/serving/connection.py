@@ -184,7 +184,7 @@ class ServedConnection:
         self._is_ending = True
         if self._requests is not None:
             self._requests.stop()
-            self.send(Goodbye(reason=reason))
+            self.send(Goodbye(reason=reason, stops=True))
         else:
             self.send(Refusal(kind="closed", reason=reason))
 

@@ -34,7 +34,6 @@ from headrace.server.serving.listening import ListeningSocket
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ServedWeights
-from headrace.server.serving.writers.writer_sessions import WriterSessions
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 
 _STOPS = "the server stops"
@@ -58,7 +57,7 @@ class Connections:
 
     Attributes:
         addresses: with their true ports.
-        selector, served, sessions, queues, weights, token, deadlines, version, checkpoints, limits, clock: see
+        selector, served, queues, weights, token, deadlines, version, checkpoints, limits, clock: see
             `Host`.
 
     Raises:
@@ -77,7 +76,6 @@ class Connections:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.served = served
-        self.sessions = WriterSessions(clock)
         self.token = token
         self._tls = tls
         self.checkpoints = checkpoints

@@ -63,6 +63,8 @@ class PendingItems:
         stream = self._stream
         began = self._clock.monotonic()
         stream.drain(timeout)
+        if not stream.is_connected and stream.state.pending <= most:
+            return  # All is acknowledged: a server that is gone need not come back for this.
         left = None if timeout is None else max(0.0, timeout - (self._clock.monotonic() - began))
         try:
             stream.ask(WaitPending, left, self._message, lambda: stream.state.pending, most=most)

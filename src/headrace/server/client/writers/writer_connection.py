@@ -70,6 +70,8 @@ class WriterConnection:
         self._streams: dict[int, OperationStream] = {}
         self._stop = threading.Event()
         self._reason: Exception | None = None
+        # Of a server that stops; another one may come behind its address.
+        self._goodbye: Closed | None = None
         self.session = os.urandom(16)
         self.numbers = count()
         self.channel, self.shared_nbytes = connect()
@@ -122,8 +124,11 @@ class WriterConnection:
         if isinstance(message, Done):  # A sign of life.
             return
         if isinstance(message, Goodbye):
-            reason = message.reason or "the server has ended the connection"
-            self._reason = Closed(f"{self._peer}: {reason}")
+            goodbye = Closed(f"{self._peer}: {message.reason or 'the server has ended the connection'}")
+            if message.stops:
+                self._goodbye = goodbye
+            else:
+                self._reason = goodbye
             raise Disconnected("the server said goodbye")
         stream = self._streams.get(message.writer)
         if stream is not None:
@@ -143,8 +148,9 @@ class WriterConnection:
     def end(self, error: BaseException) -> None:
         """See `Peer.end`."""
         self.channel.close()
+        goodbye, self._goodbye = self._goodbye, None
         for stream in self.streams():
-            stream.lose()
+            stream.lose(goodbye)
         if not isinstance(error, OSError):
             self._give_up(Disconnected(f"{self._peer} sent what was not asked for: {error}"))
         elif self._reason is not None:
@@ -171,6 +177,8 @@ class WriterConnection:
                 if isinstance(error, PermissionError):
                     self._give_up(error)
                     return
+                continue
+            except Closed:  # The server stops.
                 continue
             except Exception as error:
                 self._give_up(error)

@@ -52,6 +52,9 @@ class WriterLink:
         self._is_open = False
         self._end: Exception | None = None
         self._lost_at = 0.0
+        # Servers that have stopped, and the error of the last for the calls that waited for it.
+        self._goodbyes = 0
+        self._goodbye: Closed | None = None
         # Requests by their tickets, and their answers.
         self._requests: dict[int, Message] = {}
         self._answers: dict[int, Exception | None] = {}
@@ -69,11 +72,19 @@ class WriterLink:
 
     # ---- the connection --------------------------------------------------------------------------------------------
 
-    def lose(self) -> None:
-        """Notes that the connection has ended; operations are kept for the next one."""
+    def lose(self, goodbye: Closed | None = None) -> None:
+        """Notes that the connection has ended; operations are kept for the next one.
+
+        Args:
+            goodbye: ends the calls that wait: the server stops.
+        """
         with self._changed:
             self._lost_at = time.monotonic()
             self._link, self._is_open = None, False
+            if goodbye is not None:
+                self._goodbyes += 1
+                self._goodbye = goodbye
+                self._changed.notify_all()
 
     def give_up(self, error: Exception) -> None:
         """Notes that nothing more will be sent: every call raises this error."""
@@ -98,15 +109,23 @@ class WriterLink:
         return self._end is not None
 
     @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._link is not None
+
+    @property
     def unacknowledged(self) -> int:
         """Number of items that are not known to be applied; an upper bound."""
         raise NotImplementedError
 
     def _lost(self) -> Exception:
         """Returns the error with which the stream has ended, for one more call."""
-        error, count = self._end, self.unacknowledged
-        text = f"{error}; {count} items of this writer are not acknowledged" if count else str(error)
-        return Closed(text) if isinstance(error, Closed) else Disconnected(text, pending=count)
+        count, text = self.unacknowledged, self._with_pending(self._end)
+        return Closed(text) if isinstance(self._end, Closed) else Disconnected(text, pending=count)
+
+    def _with_pending(self, error: Exception | None) -> str:
+        count = self.unacknowledged
+        return f"{error}; {count} items of this writer are not acknowledged" if count else str(error)
 
     def send_collected(self) -> None:
         """Sends what was collected, before a request."""
@@ -167,7 +186,10 @@ class WriterLink:
     ) -> None:
         """Waits for the server; without a timeout of the call, for the client's."""
         wait: Wait | None = None
+        goodbyes = self._goodbyes
         while not is_over():
+            if self._goodbyes != goodbyes:
+                raise Closed(self._with_pending(self._goodbye))
             self._check_server()
             if wait is None:
                 timeout = self._timeout if timeout == -1 else timeout

@@ -11,7 +11,7 @@ from headrace.server.messages.writing import CloseWriter, OpenWriter, Refused
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.writers.client_memory import ClientMemory
 from headrace.server.serving.writers.writer import ServedWriter
-from headrace.server.serving.writers.writer_sessions import WriterSessions
+from headrace.server.serving.writers.writer_sessions import sessions_of
 
 _MOST = 1024
 
@@ -21,7 +21,6 @@ class ClientWriters:
 
     Args:
         served: the replays.
-        sessions: writers of all clients.
         send: sends messages to the client without waiting for it.
         most_lanes: of a writer.
         in_place: whether the client may share memory with the server.
@@ -33,7 +32,6 @@ class ClientWriters:
     def __init__(
         self,
         served: ServedObjects,
-        sessions: WriterSessions,
         send: Callable[..., None],
         most_lanes: int,
         *,
@@ -42,7 +40,6 @@ class ClientWriters:
         self._in_place = in_place
         self._most_lanes = most_lanes
         self._served = served
-        self._sessions = sessions
         self._send = send
         self._writers: dict[int, ServedWriter] = {}
         self.queued_nbytes = 0
@@ -84,7 +81,7 @@ class ClientWriters:
             core = self._served.core(opening.replay)
             sync = self._served.sync(opening.replay)
             self._writers[opening.writer] = ServedWriter(
-                core, opening, memory, self._send, self._sessions, sync
+                core, opening, memory, self._send, sessions_of(core), sync
             )
         except Exception as error:
             self._send(Refused(writer=opening.writer, sequence=0, failure=failure_of(error)))

@@ -63,7 +63,7 @@ class ServedWriter:
         opening: the client's request.
         memory: in which the client's steps may lie.
         send: sends messages to the client without waiting for it.
-        sessions: writers of the server.
+        sessions: writers of the replay.
         sync: makes the replay durable.
 
     Attributes:
@@ -85,7 +85,7 @@ class ServedWriter:
         self._replay = replay
         self._sync = sync
         self._sessions = sessions
-        self._key = SessionKey(opening.replay, opening.session, opening.writer)
+        self._key = SessionKey(opening.session, opening.writer)
         check_opening(opening, replay.signature)
         earlier = sessions.resume(self._key)
         self._number = opening.writer

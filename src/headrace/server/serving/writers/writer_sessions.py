@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from headrace.clock import Clock
+from headrace.replay.replay import ReplayCore
 from headrace.server.recent import Recent
 from headrace.tables.pending import Pending
 
@@ -15,12 +18,10 @@ class SessionKey(NamedTuple):
     """The name of a writer.
 
     Attributes:
-        replay: that it writes to.
         session: of the client, 16 random bytes.
         writer: its number in the client.
     """
 
-    replay: str
     session: bytes
     writer: int
 
@@ -56,7 +57,7 @@ class Replaced(Protocol):
 
 
 class WriterSessions:
-    """Keeps what writers have made for clients that come back, for as long as `Recent` does.
+    """Keeps what writers of a replay have made for clients that come back, for as long as `Recent` does. Thread-safe.
 
     Args:
         clock: tells the time.
@@ -65,13 +66,16 @@ class WriterSessions:
     def __init__(self, clock: Clock) -> None:
         self._writers: dict[SessionKey, Replaced] = {}
         self._left: Recent[SessionKey, Progress] = Recent(clock)
+        # Two servers may serve one replay, each in a thread of its own. A writer comes to one of them.
+        self._lock = threading.RLock()
 
     def resume(self, key: SessionKey) -> Progress | None:
         """Ends the earlier connection of a writer; returns what it has made, or None if it is new."""
         writer = self._writers.get(key)
         if writer is not None:
             writer.close()
-        return self._left.pop(key)
+        with self._lock:
+            return self._left.pop(key)
 
     def opened(self, key: SessionKey, writer: Replaced) -> None:
         """Notes that a writer is served."""
@@ -80,9 +84,24 @@ class WriterSessions:
     def lost(self, key: SessionKey, progress: Progress) -> None:
         """Notes that the connection of a writer has ended."""
         self._writers.pop(key, None)
-        self._left.put(key, progress)
+        with self._lock:
+            self._left.put(key, progress)
 
     def closed(self, key: SessionKey) -> None:
         """Notes that a writer was closed by its client: it does not come back."""
         self._writers.pop(key, None)
-        self._left.pop(key)
+        with self._lock:
+            self._left.pop(key)
+
+
+_SESSIONS: WeakKeyDictionary[ReplayCore, WriterSessions] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def sessions_of(replay: ReplayCore) -> WriterSessions:
+    """Returns the writers of a replay, the same for every server that serves it, one after the other."""
+    with _LOCK:
+        found = _SESSIONS.get(replay)
+        if found is None:
+            found = _SESSIONS[replay] = WriterSessions(replay.clock)
+        return found
