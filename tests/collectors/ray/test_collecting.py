@@ -185,8 +185,16 @@ def test_actors_fill_a_replay_behind_a_server():
 
 
 def test_a_state_of_actors_within_a_rollout(take):
-    # CQ1, CQ3: as for processes.
-    with hr.AsyncCollector(lambda: CounterEnv(7), act, frames_per_batch=3000, **RAY) as collector:
+    # CQ1, CQ3: as for processes. CY1: the options of the actor.
+    runtime_env = {"env_vars": {"EPISODE_LENGTH": "7"}}
+    options = {"num_cpus": 1, "scheduling": "pack", "runtime_env": runtime_env}
+    with hr.AsyncCollector(
+        lambda: CounterEnv(int(os.environ["EPISODE_LENGTH"])),
+        act,
+        frames_per_batch=3000,
+        backend="ray",
+        backend_options=options,
+    ) as collector:
         for _ in range(20):
             with pytest.raises(hr.DeadlineExceeded):
                 collector.next(timeout=0)
@@ -196,6 +204,7 @@ def test_a_state_of_actors_within_a_rollout(take):
         expected = take(collector, 2)
         collector.load_state_dict(state)
         found = take(collector, 2)
+    assert expected[0]["t"].max() == 6
     for batch, other in zip(expected, found, strict=True):
         for name in batch:
             np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
