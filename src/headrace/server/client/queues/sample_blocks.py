@@ -77,13 +77,15 @@ class SampleBlocks:
         number = rows.written + 1
         if number < self._end:
             return
+        # Wherever Ctrl-C comes below, this sample is placed again.
+        self.is_in_block, self._end = True, number
         block = self._free_block() if number == self._next_of_batch(number) else -1
         if block >= 0:
-            self._first[block], self._end = number, number + self._batch_size
             rows.lie_in(self._rows[block], self._batch_size)
-        elif self.is_in_block:
+            self._first[block], self._end = number, number + self._batch_size
+        else:
             rows.lie_in_ring()
-        self.is_in_block = block >= 0
+            self.is_in_block = False
 
     def next_place(self, number: int) -> int:
         """Returns the number of the sample, from `number` on, before which `place` must be called; 0: none is known."""

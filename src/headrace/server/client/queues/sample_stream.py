@@ -2,7 +2,8 @@
 
 A sample is copied into its place in a ring, sent soon, and stays there until the server confirms that it is in the
 queue. So samples in flight can be sent again when the connection is lost, and the server stores each number once. Over
-a Unix socket the ring is shared memory, and messages carry no samples.
+a Unix socket the ring is shared memory, and messages carry no samples. Large ones may lie in blocks instead, which the
+server hands out as batches (`sample_blocks`).
 
 The thread that sends a sample also writes to the socket: at once if nothing is in flight, and otherwise, or if samples
 come fast, several of them in one message. `headrace.server.client.queues.flusher` sends those whose sender turns to
