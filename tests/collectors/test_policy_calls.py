@@ -5,6 +5,7 @@ import sys
 
 import cloudpickle
 import numpy as np
+import optree
 import pytest
 from gymnasium import spaces
 
@@ -14,6 +15,7 @@ from headrace.testing import CounterEnv
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 COLLECTORS = [hr.Collector, hr.AsyncCollector]
+INFO = {"count": hr.ArraySpec((), np.int64)}
 
 
 class BoxActions(CounterEnv):
@@ -46,6 +48,56 @@ def test_a_policy_is_called_once_a_step_with_all_observations():
     with hr.Collector(lambda: CounterEnv(3), policy, frames_per_batch=2) as collector:
         collector.next()
     assert [call.shape for call in calls] == [(1, 3)] * 2
+
+
+class Scaling:
+    """Writes into what it is given, as networks with operations in place do, and keeps it."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, observation):
+        leaves = list(observation.values()) if isinstance(observation, dict) else [observation]
+        for leaf in leaves:
+            leaf *= 0
+        self.kept.append(observation)
+        return np.zeros(len(leaves[0]), np.int64)
+
+
+class ScalingObject(Scaling):
+    def compute_actions(self, input_dict):
+        return self(input_dict["observation"])
+
+
+def scaling_module():
+    torch = pytest.importorskip("torch")
+
+    class Module(torch.nn.Module):
+        def forward(self, observation):
+            leaves = list(observation.values()) if isinstance(observation, dict) else [observation]
+            for leaf in leaves:
+                leaf.mul_(0)
+            return torch.zeros(len(leaves[0]), dtype=torch.int64)
+
+    return Module()
+
+
+@pytest.mark.parametrize("make_policy", [Scaling, ScalingObject, scaling_module])
+@pytest.mark.parametrize("layout", ["box", "dict"])
+@pytest.mark.parametrize("infos", [None, INFO], ids=["alone", "infos"])
+def test_a_policy_that_writes_into_its_observations_changes_no_recorded_row(make_policy, layout, infos):
+    # P2, CP2: the arrays that a policy is given are its own, as those of views and states are.
+    policy = make_policy()
+    create = lambda: CounterEnv(3, layout=layout)  # noqa: E731 - one line
+    options = {"frames_per_batch": 16, "num_envs": 2, "info_columns": infos}
+    with (
+        hr.Collector(create, policy, **options) as collector,
+        hr.Collector(create, lambda _: np.zeros(2, np.int64), **options) as reader,
+    ):
+        for _ in range(2):
+            optree.tree_map(np.testing.assert_array_equal, dict(collector.next()), dict(reader.next()))
+    # Neither does a later step write into an observation that the policy has kept.
+    assert not any(leaf.any() for leaf in optree.tree_leaves(getattr(policy, "kept", [])))
 
 
 @pytest.mark.parametrize("values", [np.full((2, 2), 0.1), [[0.1, 0.1]] * 2, np.full((2, 2), 0.1, np.float16)])

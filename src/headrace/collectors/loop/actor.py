@@ -81,10 +81,12 @@ class Actor:
         )
         form = exploring(form_of(policy, acted, actions_or_pair, device), exploration_type)
         self._policy = CheckedPolicy(form, acted, initial, reserved=reserved)
-        on = None if newest is None else tensor_device(policy, device)
+        on = tensor_device(policy, device)
         self._newest = None if newest is None or on is None else partial(newest, on)
+        self._copies_to_device = on is not None and on.type != "cpu"
         self._is_recurrent = bool(initial)
         self._observed = None if "observation" in observed.columns else observed
+        self._names = ("observation",) if self._observed is None else tuple(observed.columns)
         self._num_envs = num_envs
         # A policy without compute_actions takes the observation alone.
         shown = {name: view for name, view in views.items() if name == "observation" or reads_views(policy)}
@@ -104,24 +106,20 @@ class Actor:
         """Returns actions and further columns, `[n, ...]`, for the observations of one row.
 
         Args:
-            row: columns `[n, ...]`; of m lanes `[m, ...]`.
+            row: columns `[n, ...]`, left unchanged; of m lanes `[m, ...]`, which are the policy's to write into.
             version: of the weights that act.
             lanes: int64[m], environments that act while the others still step; None: all.
 
         Raises:
             SpecError: a result that does not fit, with the path.
         """
-        shown = row if self._newest is None else {**row, **(self._newest() or {})}
-        observation = (
-            shown["observation"] if self._observed is None else self._observed.unflatten(shown)["observation"]
-        )
-        inputs = {"observation": observation}
-        if self._is_recurrent:
-            # The policy is given copies, because it may change them: the states before the step are columns.
-            inputs |= self._states.columns(lanes)
+        # The policy is given memory of its own, because it may write into it: the rows are recorded.
+        inputs: dict[str, Any] = self._states.columns(lanes)
         if self._views is not None:
             self._views.see({**row, **self._states.columns()}, version)
             inputs |= self._views.present()
+        if "observation" not in inputs:
+            inputs["observation"] = self._observation(row, is_own=lanes is not None)
         actions, state_outs, extras = self._policy(inputs, self._num_envs if lanes is None else len(lanes))
         if self._is_first:
             if self._views is not None:
@@ -130,6 +128,18 @@ class Actor:
         if not self._is_recurrent:
             return actions, extras
         return actions, {**self._states.columns(lanes), **state_out_columns(state_outs), **extras}
+
+    def _observation(self, row: Columns, *, is_own: bool) -> Any:
+        """Returns the observations in memory of their own, unless the policy copies them to its device."""
+        seen: Mapping[str, Any] = row
+        tensors = None if self._newest is None else self._newest()
+        if tensors is not None:
+            seen = {**row, **tensors}
+        elif not (is_own or self._copies_to_device):
+            seen = {name: row[name].copy() for name in self._names}
+        if self._observed is None:
+            return seen["observation"]
+        return self._observed.unflatten(seen)["observation"]
 
     def follow(self, row: Columns, values: Columns, version: int, restarted: Indices) -> None:
         """Keeps states and history after a step.
