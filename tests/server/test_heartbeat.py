@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,13 +17,13 @@ from headrace.server.client.connecting import ServerAccess, WriterChannel, conne
 from headrace.server.client.link import Link
 from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
-from headrace.server.keepalive import set_options
 from headrace.server.limits import Limits
 from headrace.server.messages.answers import AnyAnswer, Done, Flag
 from headrace.server.messages.requests import AnyRequest, CanSample, Ping, Sample
 from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.connections import Connections
 from headrace.server.serving.served import ServedObjects
+from headrace.server.socket_options import set_options
 from headrace.testing import FakeClock
 
 
@@ -280,3 +281,14 @@ def test_the_system_probes_an_idle_connection_within_15_seconds_and_ends_none_th
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert option("TCP_KEEPIDLE") + option("TCP_KEEPINTVL") * option("TCP_KEEPCNT") < 15
             assert option("TCP_USER_TIMEOUT") == 0
+
+
+def test_a_unix_socket_takes_a_message_of_several_small_batches_without_a_reader():
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with one, other:
+        set_options(one)
+        limit = min(1 << 20, int(Path("/proc/sys/net/core/wmem_max").read_text()))
+        assert one.send(bytes(limit // 2), socket.MSG_DONTWAIT) == limit // 2
+        larger = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        set_options(one)
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == larger

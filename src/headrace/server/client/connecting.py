@@ -20,9 +20,9 @@ from headrace.server.addresses import Address
 from headrace.server.auth import NONCE_NBYTES, is_proof, new_nonce, proof
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
-from headrace.server.keepalive import set_options
 from headrace.server.messages import answers, handshake, writing
 from headrace.server.messages.handshake import Challenge, Greeting, Proof, Refusal, Welcome
+from headrace.server.socket_options import set_options
 from headrace.system import has_sealed_memory
 
 NETWORK_SECONDS = 1.0

@@ -20,7 +20,6 @@ from headrace.leases.selector import PeerSelector
 from headrace.leases.tls_channel import TlsChannel
 from headrace.leases.tls_session import TlsSession
 from headrace.server.addresses import Address
-from headrace.server.keepalive import set_options
 from headrace.server.limits import Limits
 from headrace.server.messages import handshake
 from headrace.server.messages.answers import ServerRecord
@@ -34,6 +33,7 @@ from headrace.server.serving.listening import ListeningSocket
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ServedWeights
+from headrace.server.socket_options import set_options
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 
 _STOPS = "the server stops"
