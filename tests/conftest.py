@@ -49,8 +49,8 @@ def nothing_outlives_the_test():
     # A thread that was told to end may need a moment; daemons of libraries are theirs.
     for thread in set(threading.enumerate()) - before:
         if not thread.daemon:
-            thread.join(timeout=5.0)
+            thread.join(timeout=20.0)
             assert not thread.is_alive(), f"{thread.name} outlived the test"
     for process in multiprocessing.active_children():
-        process.join(timeout=5.0)
+        process.join(timeout=20.0)
         assert not process.is_alive(), f"{process.name} outlived the test"

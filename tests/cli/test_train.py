@@ -128,20 +128,19 @@ def test_training_reaches_a_small_goal_and_its_policy_acts(tmp_path):
 def test_ctrl_c_keeps_what_was_learnt(tmp_path):
     out = tmp_path / "run"
     code = "from headrace.cli import main; main()"
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", code, "train", "CartPole-v1", "--steps=10000000", "--goal=1000000", f"--out={out}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )  # fmt: skip
-    try:
-        # The first line of progress says that the run has begun.
-        assert "return" in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        shown, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    ) as process:  # fmt: skip
+        try:
+            # The first line of progress says that the run has begun. A word about a slow start may come before.
+            assert any("return" in line for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            shown, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 1, shown
     assert "Aborted by Ctrl-C after " in shown
     assert f"what was learnt is in {out}" in shown

@@ -139,7 +139,9 @@ forgotten.shutdown()
         timeout=60,
         env=environment,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    # The start of a worker may take long enough for a word about it.
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("still waiting")]
     assert done.stdout.splitlines() == [str([5] * 8)] * 2
 
 

@@ -555,7 +555,7 @@ def test_the_worker_that_died_is_named(sync):
         with pytest.raises(hr.WorkerDied, match="worker 1 .*SIGKILL") as raised:  # noqa: PT012 - the last call raises
             while True:
                 collector.next(timeout=20)
-        assert time.monotonic() - killed < 2
+        assert time.monotonic() - killed < 15  # A call waits for 20 s.
         assert (raised.value.worker_idx, raised.value.exitcode) == (1, -signal.SIGKILL)
         assert [worker.alive for worker in collector.statistics().workers] == [True, False, True]
         with pytest.raises(hr.WorkerDied, match="worker 1"):

@@ -297,7 +297,7 @@ def test_a_question_to_a_worker_that_dies():
         begin = time.monotonic()
         with pytest.raises(hr.WorkerDied, match="exit code 3"):
             collector.map_fn("env.unwrapped.end")
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 20
         wait_until(collector, lambda: not collector._group.status.workers[0].is_restarting)
         assert collector.getattr_env("step_count") >= 0
         assert collector.next(timeout=20).shape == (1, 5)
@@ -363,14 +363,15 @@ def test_a_pause_waits_for_the_rows_of_a_worker_that_is_gone(make_replay):
 
 
 def test_shutdown_while_a_worker_is_away():
-    # CQ7: at once, nothing is left, and no error: the worker was about to come back.
+    # CQ7: at once, where a worker that does not end takes 10 s; nothing is left, and no error: the worker was about to
+    # come back.
     for _ in range(2):
         collector = hr.MultiCollector(lambda: CounterEnv(5), sync=True, num_workers=2, frames_per_batch=8)
         os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
         wait_until(collector, lambda collector=collector: collector._group.status.workers[0].is_restarting)
         begin = time.monotonic()
         collector.shutdown()
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 7
         assert not [each for each in threading.enumerate() if each.name == "headrace-worker-end"]
 
 

@@ -215,7 +215,7 @@ def test_d3_durable_syncs_every_file_and_holds_up_nobody(place, monkeypatch):
                 # Another thread samples meanwhile.
                 thread = threading.Thread(target=lambda: replay.sample("t", 1, timeout=0))
                 thread.start()
-                thread.join(5.0)
+                thread.join(20.0)
                 assert not thread.is_alive()
             sync(descriptor)
 

@@ -92,6 +92,7 @@ def test_a_sample_waits_exactly_its_timeout(scene):
     waiter = play.start(play.replay.sample, "t", 2, timeout=5.0)
     assert play.statistics().waiting_samples == 1
     play.clock.advance(4.9)
+    play.clock.wait_for_waiters(1)  # For the rest: a time that moves before would not end it.
     assert not waiter.done()
     play.clock.advance(0.2)
     with pytest.raises(hr.DeadlineExceeded, match="waited 5.1 s"):

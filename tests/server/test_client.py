@@ -256,7 +256,7 @@ def test_a_wait_ends_at_its_deadline(replay, address):
             began = time.monotonic()
             with pytest.raises(hr.DeadlineExceeded, match="table 'q': a sample of 1 waited"):
                 remote.sample("q", 1, timeout=timeout)
-            assert max(timeout, 0) <= time.monotonic() - began < 1
+            assert max(timeout, 0) <= time.monotonic() - began < 10
         assert remote.table("q").statistics().waiting_samples == 0
         put(replay, 1)
         assert remote.sample("q", 1)["n"].tolist() == [1]
@@ -289,7 +289,7 @@ def test_a_client_that_is_gone_leaves_the_queue(replay, address):
 def test_stopping_the_server_ends_waits(replay, address):
     """AK7, SV5: waiting calls end with `Closed`, at once."""
     server = hr.Server({"r": replay}, **address).start()
-    with hr.Client(server.address, timeout=0.3) as client:
+    with hr.Client(server.address) as client:
         remote = client.replay("r")
         errors = []
 
@@ -306,6 +306,7 @@ def test_stopping_the_server_ends_waits(replay, address):
         thread.join(10)
         assert [type(error) for error in errors] == [hr.Closed]
         server.stop()
+        client._session.timeout = 0.3  # So long it tries to reach the server.
         with pytest.raises((hr.Disconnected, hr.Closed)):
             client.ping()
     put(replay, 1)

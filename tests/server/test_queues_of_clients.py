@@ -332,7 +332,7 @@ def test_closing_ends_waits(opened):
 def test_a_full_queue_stops_a_client_at_its_bound(address):
     """AK3, AK6, SV8: 64 samples on their way at most; `.pending` tells how many are not confirmed."""
     queue = hr.BatchQueue(0, 2, num_buffers=2)
-    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address, timeout=0.2) as client:
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
         remote = client.queue("q")
         sent = 0
         with suppress(hr.DeadlineExceeded):
@@ -527,7 +527,7 @@ def test_stopping_the_server_ends_waits(address):
     """AK7"""
     queue = hr.BatchQueue(0, 1, num_buffers=2)
     server = hr.Server({"q": queue}, **address).start()
-    client = hr.Client(server.address, timeout=0.2)
+    client = hr.Client(server.address)
     remote = client.queue("q")
     errors = []
 
@@ -545,6 +545,7 @@ def test_stopping_the_server_ends_waits(address):
     server.stop()
     empty.join(JOIN)
     assert errors == [hr.Closed]
+    client._session.timeout = 0.2  # So long it waits for the samples.
     with pytest.raises(hr.HeadraceError):
         client.close()
 
@@ -586,8 +587,9 @@ def test_closing_waits_for_samples(address):
             for number in range(8):
                 client.queue("q").send(number)
         assert queue.statistics().samples_received == 8
-        client = hr.Client(server.address, timeout=0.05)
+        client = hr.Client(server.address)
         client.queue("q").send(9)
+        client._session.timeout = 0.05  # Of waits; a handshake may take longer.
         with pytest.raises(hr.DeadlineExceeded) as caught:
             client.close()
         assert caught.value.pending == 1

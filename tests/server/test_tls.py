@@ -132,8 +132,8 @@ def test_a_handshake_that_stops_halfway_holds_up_nobody(replay):
             with hr.Client(server.address, tls=client_context()) as client:
                 assert client.ping() < 5
             began = time.monotonic()
-            server.stop()
-            assert time.monotonic() - began < 2
+            server.stop(drain_timeout=60)
+            assert time.monotonic() - began < 8  # Its handshake would be late after 10 s.
             assert silent.recv(100) == b""
 
 
