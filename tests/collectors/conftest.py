@@ -96,7 +96,7 @@ def policy():
 @pytest.fixture
 def take():
     def take(collector, count):
-        return [collector.next(timeout=20) for _ in range(count)]
+        return [collector.next(timeout=40) for _ in range(count)]
 
     return take
 

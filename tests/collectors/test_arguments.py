@@ -225,7 +225,7 @@ def test_registered_in_this_process_alone():
     try:
         for kind in KINDS:
             with kind("HeadraceCounter-v0", frames_per_batch=5, create_env_kwargs={"copy": 2}) as collector:
-                batch = collector.next(timeout=20)
+                batch = collector.next(timeout=40)
                 assert batch["t"].tolist() == [[0, 1, 2, 0, 1]]
                 assert (batch["observation"][..., 0] == 2).all()
     finally:
@@ -242,7 +242,7 @@ def open_files():
 def test_leaving_closes_everything(kind):
     before = open_files()
     with kind(lambda: CounterEnv(3), frames_per_batch=5, total_frames=5) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
     collector.shutdown()
     for call in (
         collector.next,
@@ -314,7 +314,7 @@ def test_an_environment_of_the_old_gym():
             collector.next()
     with hr.AsyncCollector(lambda: OldGym(3), frames_per_batch=5) as collector:
         with pytest.raises(hr.WorkerDied, match=told):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -329,7 +329,7 @@ def test_a_q_network_as_policy(kind, num_envs):
     )
     with pytest.raises(hr.SpecError, match=told):
         with kind(lambda: CounterEnv(3), values, frames_per_batch=6, num_envs=num_envs) as collector:
-            collector.next(timeout=20)
+            collector.next(timeout=40)
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,14 @@ def test_batches_are_the_same_in_both_forms_and_never_change(form, kind):
     # fills every page several times, and after its memory is released.
     lengths = [[1, 4, 6, 9], 100]
     with collecting(lengths, kind) as collector:
-        batches = [collector.next(timeout=20) for _ in range(8)]
+        batches = [collector.next(timeout=40) for _ in range(8)]
         check_counters([numbers(batch) for batch in batches], lengths)
         kept = [(batches[0], copied(batches[0]))]
         part = batches.pop(1)["observation"][1, 2:]
         shown = part.copy()
         del batches
         for number in range(50):
-            batch = collector.next(timeout=20)
+            batch = collector.next(timeout=40)
             if number % 20 == 3:
                 kept.append((batch, copied(batch)))
         for batch, before in kept:
@@ -94,7 +94,7 @@ def test_a_batch_is_the_users_own(form, kind):
     with collecting(kind=kind) as collector:
         batches = []
         for _ in range(8):
-            batch = collector.next(timeout=20)
+            batch = collector.next(timeout=40)
             batches.append(numbers(hr.Batch(copied(batch))))
             for column in batch.values():
                 column[...] = 1
@@ -110,7 +110,7 @@ def test_masked_rows_are_zeros_in_both_forms(form, kind):
         )
 
     with kind(make, frames_per_batch=NUM_ENVS * STEPS) as collector:
-        batches = [collector.next(timeout=20) for _ in range(6)]
+        batches = [collector.next(timeout=40) for _ in range(6)]
     assert is_in_place(batches[0]) == (form == "in place")
     assert any(not batch["mask"].all() for batch in batches)
     for batch in batches:
@@ -123,27 +123,27 @@ def test_a_learner_that_keeps_all_batches_gets_copies_when_pages_run_out(monkeyp
     # CB8: memory is bounded, and no batch waits for pages.
     monkeypatch.setattr(lent_pages, "_LEAST_NBYTES", 0)
     with collecting(kind=kind) as collector:
-        batches = [collector.next(timeout=20) for _ in range(40)]
+        batches = [collector.next(timeout=40) for _ in range(40)]
         forms = [is_in_place(batch) for batch in batches]
         assert forms[0]
         assert not any(forms[24:])
         check_counters([numbers(batch) for batch in batches], [4] * NUM_ENVS)
         del batches
-        assert any(is_in_place(collector.next(timeout=20)) for _ in range(6))
+        assert any(is_in_place(collector.next(timeout=40)) for _ in range(6))
 
 
 def test_a_state_keeps_the_batches_that_wait(monkeypatch):
     # CQ3: also while the collector goes on.
     monkeypatch.setattr(lent_pages, "_LEAST_NBYTES", 0)
     with collecting(seed=1) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         state = collector.state_dict()
-        expected = [copied(collector.next(timeout=20)) for _ in range(2)]
+        expected = [copied(collector.next(timeout=40)) for _ in range(2)]
         for _ in range(30):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         collector.load_state_dict(state)
         for before in expected:
-            batch = collector.next(timeout=20)
+            batch = collector.next(timeout=40)
             assert is_in_place(batch)
             check_same(batch, before)
 
@@ -282,13 +282,13 @@ def test_a_child_has_the_batches_of_its_parent(monkeypatch):
         return seen, int(batch["observation"].min())
 
     with collecting() as collector:
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
         before = copied(batch)
         seen, changed = in_forked_child(change)
         check_same(seen, before)
         assert is_in_place(batch)
         assert changed == 9
         for _ in range(10):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
     assert in_forked_child(change)[1] == 9
     check_same(batch, before)

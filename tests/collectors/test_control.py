@@ -89,7 +89,7 @@ def test_paths_and_calls(collector):
         collector.map_fn("getattr_env", [("level",), ("level",)])
     with pytest.raises(ZeroDivisionError, match="by intent"):
         collector.map_fn("env.unwrapped.fail")
-    assert collector.next(timeout=20).shape == (2, 4)
+    assert collector.next(timeout=40).shape == (2, 4)
 
 
 def test_cascade_execute(collector):
@@ -159,7 +159,7 @@ def test_questions_change_no_batch(kind, take):
             finally:
                 done.set()
                 if asks:
-                    thread.join(20)
+                    thread.join(40)
             assert set(answers) <= {3, 7}
             assert bool(answers) == asks
             return columns_of(batches)
@@ -175,7 +175,7 @@ def test_a_worker_without_credit_answers(take):
         status = collector._group.status
         collector._group.collection.begin(running=False)
         with status.changed:
-            assert status.changed.wait_for(lambda: len(collector._group.collection.batches) == 2, 20)
+            assert status.changed.wait_for(lambda: len(collector._group.collection.batches) == 2, 40)
         assert collector.getattr_env("step_count") == 3
         assert [batch["t"][0, 0] for batch in take(collector, 3)] == [0, 4, 3]
 

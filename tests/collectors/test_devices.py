@@ -116,7 +116,7 @@ for given in ("cuda", 0, "cpu:0"):
 def test_batches_on_the_cpu_are_arrays(kind, given):
     # CD2.
     with kind(lambda: CounterEnv(5), frames_per_batch=4, storing_device=given) as collector:
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
     assert {type(column) for column in batch.values()} == {np.ndarray}
 
 
@@ -125,7 +125,7 @@ def test_batches_elsewhere_are_tensors(kind):
     with kind(
         lambda: CounterEnv(5, layout="dict"), frames_per_batch=4, num_envs=2, storing_device="meta"
     ) as collector:
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
     leaves = [batch["reward"], batch["mask"], batch["observation"]["count"], batch["next_observation/copy"]]
     assert {leaf.device.type for leaf in leaves} == {"meta"}
     assert batch["observation/count"].shape == (2, 2, 2)
@@ -219,7 +219,7 @@ def test_a_worker_moves_its_copy():
     with hr.AsyncCollector(
         lambda: CounterEnv(5), policy, frames_per_batch=3, policy_device="cpu"
     ) as collector:
-        assert (collector.next(timeout=20)["weight"] == 1).all()
+        assert (collector.next(timeout=40)["weight"] == 1).all()
     assert policy.weight.device.type == "meta"
 
 
@@ -305,7 +305,7 @@ def test_a_worker_gives_the_device():
         return CounterEnv(5)
 
     with hr.AsyncCollector(make, frames_per_batch=4, device="cpu") as collector:
-        assert collector.next(timeout=20).frames == 4
+        assert collector.next(timeout=40).frames == 4
 
 
 # ---- CUDA ----------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def collect_all(collector):
         return sum(batch.frames for batch in collector)
     collector.start()
     with collector._group.status.changed:
-        assert collector._group.status.changed.wait_for(lambda: not collector.statistics().running, 20)
+        assert collector._group.status.changed.wait_for(lambda: not collector.statistics().running, 40)
     return collector.statistics().frames
 
 
@@ -108,9 +108,9 @@ def test_the_last_batch(replay, collector_type, kind):
     ) as collector:
         frames = 0
         while frames < 40:
-            frames += collector.next(timeout=20).frames
+            frames += collector.next(timeout=40).frames
         check_items(replay, frames, 3, lengths)
-        assert collector.next(timeout=20) is None
+        assert collector.next(timeout=40) is None
     check_items(replay, frames, 3, lengths)
 
 
@@ -136,7 +136,7 @@ def test_stopping_a_worker(replay, kind, end):
         create, frames_per_batch=40, replay_buffer=replay, items=[rule], **options
     ) as collector:
         collector.start()
-        replay.sample("t", 100, timeout=20)
+        replay.sample("t", 100, timeout=40)
         if end != "leave":
             getattr(collector, end)()
             check_items(replay, collector.statistics().frames, 3, lengths)
@@ -236,7 +236,7 @@ def test_a_dead_worker_invents_nothing(replay, how):
     ) as collector:
         collector.start()
         with pytest.raises(hr.WorkerDied):
-            replay.sample("t", 1000, timeout=20)
+            replay.sample("t", 1000, timeout=40)
         collector.shutdown(raise_on_error=False)
     check_items(replay, 20, 3, [50])
     nothing_is_held_but_items(replay)

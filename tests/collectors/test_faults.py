@@ -206,7 +206,7 @@ def test_complete_rollouts_come_first(how, exitcode, caplog):
     batches = []
     with pytest.raises(hr.WorkerDied) as raised:  # noqa: PT012 - the last call raises
         while True:
-            batches.append(collector.next(timeout=20))
+            batches.append(collector.next(timeout=40))
     assert [batch["t"][0, 0] for batch in batches] == [0, 5]
     died = raised.value
     assert (died.worker_idx, died.exitcode) == (0, exitcode)
@@ -241,7 +241,7 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
         collector._group.collection.begin(running=False)
         status = collector._group.status
         with status.changed:
-            assert status.changed.wait_for(lambda status=status: status.workers[0].has_died, 20)
+            assert status.changed.wait_for(lambda status=status: status.workers[0].has_died, 40)
         if raises:
             with pytest.raises(hr.WorkerDied):
                 collector.shutdown()
@@ -254,7 +254,7 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
 @pytest.mark.parametrize("delay", [0.0, 0.002, 0.011, 0.029, 0.053])
 @pytest.mark.parametrize("mode", ["iterated", "free", "both"])
 def test_kill_at_any_moment(make_replay, mode, delay):
-    # CX2, CX6, CF8: noticed, where a call would wait for 20 s; no half-written row; the replay goes on, also with
+    # CX2, CX6, CF8: noticed, where a call would wait for 40 s; no half-written row; the replay goes on, also with
     # another collector.
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=400)
     replay = make_replay(SIGNATURE, table, capacity=4000)
@@ -265,9 +265,9 @@ def test_kill_at_any_moment(make_replay, mode, delay):
     collector = hr.AsyncCollector(lambda: CounterEnv(5), **options)
     if mode == "free":
         collector.start()
-        replay.sample("t", 1, timeout=20)
+        replay.sample("t", 1, timeout=40)
     else:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
     threading.Event().wait(delay)  # Any moment will do; each is another one.
     os.kill(collector.worker_pid, signal.SIGKILL)
     killed = time.monotonic()
@@ -276,7 +276,7 @@ def test_kill_at_any_moment(make_replay, mode, delay):
             wait_for_rows(replay)
         else:
             while True:
-                batch = collector.next(timeout=20)
+                batch = collector.next(timeout=40)
                 assert batch.shape == (3, 10)
                 np.testing.assert_array_equal(batch["next_observation"], batch["observation"] + [0, 0, 1])
     assert time.monotonic() - killed < 15
@@ -296,7 +296,7 @@ def test_kill_at_any_moment(make_replay, mode, delay):
         inserts = replay.table("t").statistics().inserts
         status = other._group.status
         with status.changed:
-            assert status.changed.wait_for(lambda: replay.table("t").statistics().inserts > inserts + 50, 20)
+            assert status.changed.wait_for(lambda: replay.table("t").statistics().inserts > inserts + 50, 40)
     replay.reset("t")
     assert replay.statistics().store.pages == 0
 
@@ -305,13 +305,13 @@ def wait_for_rows(replay):
     """A sample that only more rows could serve."""
     replay.table("t").configure(rate_limiter=hr.rate_limiters.SampleToInsertRatio(0.001, 1, 5.0))
     while True:
-        replay.sample("t", 1, timeout=20)
+        replay.sample("t", 1, timeout=40)
 
 
 def test_a_hung_environment_is_killed_in_time(capfd):
     # CQ7: asked, terminated, killed; then WorkerDied. Without a timeout of its own that takes 10 s.
     collector = hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5)
-    collector.next(timeout=20)
+    collector.next(timeout=40)
     wait_until_it_hangs(capfd)
     begin = time.monotonic()
     with pytest.raises(hr.WorkerDied, match="in time"):
@@ -330,7 +330,7 @@ def test_leaving_by_ctrl_c_waits_two_seconds_for_the_worker(capfd, caplog):
     # CX7: for a step that takes longer leaving does not wait; the exception stays the user's.
     with pytest.raises(KeyboardInterrupt, match="mine"):  # noqa: PT012 - the context is what is tested
         with hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5) as collector:
-            collector.next(timeout=20)
+            collector.next(timeout=40)
             wait_until_it_hangs(capfd)
             begin = time.monotonic()
             raise KeyboardInterrupt("mine")
@@ -345,7 +345,7 @@ def test_leaving_by_ctrl_c_lets_a_worker_end_in_order(caplog):
         pytest.raises(KeyboardInterrupt),
         hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5) as collector,
     ):
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         caplog.clear()  # The start of a worker may take long enough for a word about it.
         raise KeyboardInterrupt
     assert collector._group.handles[0].process.exitcode == 0
@@ -356,14 +356,14 @@ def test_leaving_by_ctrl_c_lets_a_worker_end_in_order(caplog):
 def test_ctrl_c_while_leaving_kills_at_once(capfd, leave):
     # CX7, CQ7: and everything is released.
     collector = hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5)
-    collector.next(timeout=20)
+    collector.next(timeout=40)
     wait_until_it_hangs(capfd)
     process, waits = collector._group.handles[0].process, threading.Event()
     wait = process.wait
     process.wait = lambda timeout: waits.set() or wait(100)
 
     def press():
-        assert waits.wait(20)
+        assert waits.wait(40)
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
@@ -397,7 +397,7 @@ def test_shutdown_ends_a_wait_in_another_thread():
     thread = threading.Thread(target=wait)
     thread.start()
     collector.shutdown(timeout=0.5, raise_on_error=False)
-    thread.join(20)
+    thread.join(40)
     assert len(raised) == 1
 
 
@@ -412,7 +412,7 @@ def test_many_threads_at_the_end(make_replay, threads, with_replay):
     ) as collector:
 
         def take():
-            while (batch := collector.next(timeout=20)) is not None:
+            while (batch := collector.next(timeout=40)) is not None:
                 handed_out.append(batch)
             ends.append(True)
 
@@ -436,13 +436,13 @@ def test_a_batch_that_waits_for_a_rate_limiter(make_replay):
         lambda: CounterEnv(3), frames_per_batch=10, replay_buffer=replay, items=[hr.ItemRule("q", 1)]
     ) as collector:
         for _ in range(2):  # The worker runs ahead by two.
-            assert collector.next(timeout=20).frames == 10
+            assert collector.next(timeout=40).frames == 10
         told = r"a batch of worker 0 .* 15 for table 'q' \(size 5, inserts 5, samples 0, .*\)\. Sample from"
         with pytest.raises(hr.DeadlineExceeded, match=told):
             collector.next(timeout=0.2)
         for _ in range(3):
-            replay.sample("q", 5, timeout=20)
-        assert collector.next(timeout=20).frames == 10
+            replay.sample("q", 5, timeout=40)
+        assert collector.next(timeout=40).frames == 10
 
 
 def test_nothing_comes_in_time():
@@ -463,7 +463,7 @@ def test_nothing_comes_in_time():
             with pytest.raises(hr.DeadlineExceeded, match="worker 0"):
                 collector.next(timeout=0.2)
             os.write(gate_write, b"xxxx")
-            assert collector.next(timeout=20)["t"].tolist() == [[0, 1, 2, 3, 4]]
+            assert collector.next(timeout=40)["t"].tolist() == [[0, 1, 2, 3, 4]]
     finally:
         os.close(gate_read)
         os.close(gate_write)
@@ -475,7 +475,7 @@ def test_nothing_comes_in_time():
 def test_a_forgotten_collector(make_replay):
     # CX9.
     collector = hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5)
-    collector.next(timeout=20)
+    collector.next(timeout=40)
     pid, gone = collector.worker_pid, weakref.ref(collector)
     with pytest.warns(ResourceWarning, match="not shut down"):  # noqa: PT031 - both make it garbage
         del collector
@@ -495,7 +495,7 @@ def test_many_rounds_leave_nothing(make_replay):
             replay_buffer=None if round_number % 2 else replay,
         ) as collector:
             collector.update_policy_weights_({"w": np.ones(3)})
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         del collector
         gc.collect()
         before = before or len(descriptors())
@@ -552,7 +552,7 @@ def script(tmp_path):
     yield run
     for process in started:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=40)
 
 
 def read_until(process, word):
@@ -616,7 +616,7 @@ def test_death_of_the_learner(script, hang):
     read_until(process, "ready")
     process.kill()
     assert all(is_gone(pid) for pid in pids)
-    process.communicate(timeout=20)
+    process.communicate(timeout=40)
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -642,7 +642,7 @@ def test_death_of_the_learner_of_several_workers(script, sync):
     pids = [int(pid) for pid in read_until(process, "pids").split()]
     process.kill()
     assert all(is_gone(pid) for pid in pids)
-    process.communicate(timeout=20)
+    process.communicate(timeout=40)
 
 
 def test_death_of_a_learner_whose_child_lives_on(script):
@@ -662,7 +662,7 @@ def test_death_of_a_learner_whose_child_lives_on(script):
     read_until(process, "ready")
     process.kill()
     assert is_gone(pid)
-    process.communicate(timeout=20)
+    process.communicate(timeout=40)
 
 
 def test_ctrl_c(script):

@@ -32,7 +32,7 @@ def test_every_use_in_a_child_is_refused(kind):
     policy = hr.weights.FunctionalPolicy(lambda params, seen: np.zeros(len(seen), int), {"w": np.zeros(2)})
     with kind(lambda: CounterEnv(3), policy, frames_per_batch=5) as collector:
         collector.update_policy_weights_({"w": np.ones(2)})
-        first = collector.next(timeout=20)
+        first = collector.next(timeout=40)
         uses = [
             lambda: collector.next(timeout=1),
             lambda: next(collector),
@@ -48,7 +48,7 @@ def test_every_use_in_a_child_is_refused(kind):
         for text in told:
             assert text.startswith(f"this collector belongs to process {os.getpid()}; process ")
             assert "Make a collector in the process that uses it" in text
-        second = collector.next(timeout=20)
+        second = collector.next(timeout=40)
         assert (first["t"].tolist(), second["t"].tolist()) == ([[0, 1, 2, 0, 1]], [[2, 0, 1, 2, 0]])
         assert collector.statistics().frames == 10
 
@@ -89,7 +89,7 @@ def test_what_a_child_does_at_its_end_leaves_the_worker_alone(make_replay, way):
         if way == "iterated":
             # The child has no part in the connection: it holds no descriptor of it.
             assert in_forked_child(lambda: leave_in_every_way(collector)) == -1
-            assert [collector.next(timeout=20).frames for _ in range(8)] == [5] * 8
+            assert [collector.next(timeout=40).frames for _ in range(8)] == [5] * 8
             return
         collector.start()
         if way == "free":
@@ -104,7 +104,7 @@ def test_what_a_child_does_at_its_end_leaves_the_worker_alone(make_replay, way):
             assert in_forked_child(lambda: leave_in_every_way(collector)) == -1
             assert collector.statistics().frames == frames
             pause.__exit__(None, None, None)
-        replay.sample("t", len(replay.table("t")) + 30, timeout=20)
+        replay.sample("t", len(replay.table("t")) + 30, timeout=40)
         assert collector.statistics().workers_alive == 1
 
 
@@ -116,18 +116,18 @@ import headrace as hr
 from headrace.testing import CounterEnv
 
 with hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5) as collector:
-    collector.next(timeout=20)
+    collector.next(timeout=40)
     child = os.fork()
     if child == 0:
         sys.exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    print([collector.next(timeout=20).frames for _ in range(8)])
+    print([collector.next(timeout=40).frames for _ in range(8)])
 forgotten = hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5)
 child = os.fork()
 if child == 0:
     sys.exit(8)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
-print([forgotten.next(timeout=20).frames for _ in range(8)])
+print([forgotten.next(timeout=40).frames for _ in range(8)])
 forgotten.shutdown()
 """
     environment = os.environ | {"PYTHONWARNINGS": "default::ResourceWarning"}
@@ -150,11 +150,11 @@ def test_a_worker_that_stops_though_nobody_asked_is_dead():
     from headrace.collectors.messages import Stop
 
     with hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5, restart_workers=False) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         collector._group.handles[0].process.channel.send(Stop(close_env=True))
         with pytest.raises(hr.WorkerDied, match="exit code 0"):  # noqa: PT012 - the last call raises
             while True:
-                collector.next(timeout=20)
+                collector.next(timeout=40)
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------
@@ -194,11 +194,11 @@ def test_a_child_whose_parent_was_publishing_in_another_thread():
         def hold():
             with scheme._lock, fence._FENCE:
                 held.set()
-                assert release.wait(20)
+                assert release.wait(40)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert held.wait(20)
+        assert held.wait(40)
         try:
 
             def use():

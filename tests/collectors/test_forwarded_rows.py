@@ -26,7 +26,7 @@ def once(name="t"):
 
 
 def taken(replay, count, table="t"):
-    return replay.sample(table, count, views=hr.views.transition(), timeout=20).data
+    return replay.sample(table, count, views=hr.views.transition(), timeout=40).data
 
 
 def rest_of(*replays, table="t"):
@@ -85,7 +85,7 @@ def test_over_tls():
         ) as collector,
     ):
         for _ in range(3):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         collector.shutdown()
         assert check_transitions(rest_of(replay), 4) == [15] * 4
 
@@ -100,7 +100,7 @@ def test_into_shards():
             [endless(0), endless(1)], frames_per_batch=20, num_envs=2, sync=True, replay_buffer=whole
         ) as collector:
             for _ in range(3):
-                collector.next(timeout=20)
+                collector.next(timeout=40)
         parts = [rest_of(replay) for replay in replays]
         assert [len(np.unique(part["observation"][:, 0])) for part in parts] == [2, 2]
         data = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -124,12 +124,12 @@ def test_after_a_loaded_state(sync):
     with hr.Replay(SIGNATURE, [once()]) as replay, hr.Server({"r": replay}) as server:
         with hr.Client(server.address) as client:
             with collector(client.replay("r")) as first:
-                first.next(timeout=20)
+                first.next(timeout=40)
                 state = first.state_dict()
             before = check_transitions(rest_of(replay), 2)
             with collector(client.replay("r")) as second:
                 second.load_state_dict(state)
-                batches = [second.next(timeout=20) for _ in range(3)]
+                batches = [second.next(timeout=40) for _ in range(3)]
             rows = rest_of(replay)
     begin = int(rows["observation"][:, 2].min())
     (after, _) = check_transitions(rows, 2, begin)

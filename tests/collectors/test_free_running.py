@@ -45,7 +45,7 @@ def all_transitions(replay):
 
 def wait_for(run, there):
     with run._changed:
-        assert run._changed.wait_for(there, 20)
+        assert run._changed.wait_for(there, 40)
 
 
 @pytest.mark.parametrize("capacity", [None, 200])
@@ -60,7 +60,7 @@ def test_it_ends_at_the_total(make_replay, capacity):
         assert collector.statistics().running
         if capacity is not None:
             while sum(len(each["reward"]) for each in taken) < frames - 2:
-                taken.append(replay.sample("t", 1, views=hr.views.transition(), timeout=20).data)
+                taken.append(replay.sample("t", 1, views=hr.views.transition(), timeout=40).data)
         wait_for(collector._run, lambda: collector._run.has_ended)
         statistics = collector.statistics()
         assert (statistics.frames, statistics.batches, statistics.running) == (frames, 15, False)
@@ -158,7 +158,7 @@ def test_a_failure_is_not_silent(make_replay, caplog):
 
     def sample_for_ever():
         while True:  # It waits for rows that will not come.
-            replay.sample("t", 1, timeout=20)
+            replay.sample("t", 1, timeout=40)
 
     with pytest.raises(OSError, match="by intent"):
         sample_for_ever()
@@ -217,7 +217,7 @@ def test_a_step_that_takes_long(make_replay, monkeypatch):
         def step(self, action):
             if self.step_count == 2 and self.episode == 0:
                 stands.set()
-                assert go_on.wait(20)
+                assert go_on.wait(40)
             return super().step(action)
 
     monkeypatch.setattr("headrace.collectors.collector._STAND_SECONDS", 0.05)
@@ -226,7 +226,7 @@ def test_a_step_that_takes_long(make_replay, monkeypatch):
         lambda: Slow(5), frames_per_batch=20, total_frames=100, replay_buffer=replay
     ) as collector:
         collector.start()
-        assert stands.wait(20)
+        assert stands.wait(40)
         with pytest.raises(hr.DeadlineExceeded, match="takes long"), collector.pause():
             pass
         with pytest.raises(hr.DeadlineExceeded, match="to end"):
@@ -252,7 +252,7 @@ def test_weights_are_never_replaced_during_a_forward_pass(make_replay):
         def __call__(self, observation):
             before = float(self.weights["w"][0])
             self.is_called.set()
-            assert self.may_return.wait(20)
+            assert self.may_return.wait(40)
             self.seen.append((before, float(self.weights["w"][0])))
             return np.zeros(len(observation), int)
 
@@ -262,7 +262,7 @@ def test_weights_are_never_replaced_during_a_forward_pass(make_replay):
         lambda: CounterEnv(5), policy, frames_per_batch=4, total_frames=4, replay_buffer=replay
     ) as collector:
         collector.start()
-        assert policy.is_called.wait(20)
+        assert policy.is_called.wait(40)
         collector.update_policy_weights_({"w": np.ones(2)})
         assert policy.weights["w"][0] == 0
         policy.may_return.set()
@@ -281,7 +281,7 @@ def test_a_forgotten_collector_ends(make_replay):
     collector.start()
     thread, alive = collector._run._thread, weakref.ref(collector)
     del collector
-    thread.join(20)
+    thread.join(40)
     assert alive() is None
     assert not thread.is_alive()
     assert env.closed == 1

@@ -312,7 +312,7 @@ def test_ch1_cr10_hooks_and_postproc_while_a_replay_is_filled_freely(make_replay
         collector.pre_collect_hook = lambda: calls.append("before")
         collector.post_collect_hook = after
         collector.start()
-        assert fifth.wait(20)
+        assert fifth.wait(40)
     assert calls == ["before", [list(range(10))]] * 5
     stored = replay.sample("t", 500, views=hr.views.transition()).data
     assert len(replay.table("t")) == 50

@@ -138,7 +138,7 @@ def test_a_stopped_worker_is_killed(make_replay):
         lambda: CounterEnv(7), frames_per_batch=10, worker_timeout=TIMEOUT, replay_buffer=replay
     ) as collector:
         collector.start()
-        replay.sample("t", 1, timeout=20)
+        replay.sample("t", 1, timeout=40)
         os.kill(collector.worker_pid, signal.SIGSTOP)
         status = collector._group.status
         with status.changed:
@@ -146,14 +146,14 @@ def test_a_stopped_worker_is_killed(make_replay):
 
 
 def test_waiting_is_not_hanging(make_replay):
-    # For the learner, in a pause, and for a question; each is longer than the limit and two looks.
+    # For the learner, in a pause, and for a question; each is longer than the limit and two looks of half a second.
     class Asked(CounterEnv):
         def ask(self):
-            time.sleep(1.2)
+            time.sleep(2.1)
             return 1
 
     replay = make_replay(SIGNATURE)
-    options = {"frames_per_batch": 10, "worker_timeout": 0.1}
+    options = {"frames_per_batch": 10, "worker_timeout": 1.0}
     with (
         hr.AsyncCollector(lambda: Asked(7), replay_buffer=replay, **options) as free,
         hr.MultiCollector(lambda: CounterEnv(7), sync=True, **options) as iterated,
@@ -162,7 +162,7 @@ def test_waiting_is_not_hanging(make_replay):
         free.start()
         assert free.map_fn("env.unwrapped.ask") == [1]
         with free.pause():
-            threading.Event().wait(1.2)
+            threading.Event().wait(2.1)
         iterated.next(timeout=40)
         assert free.statistics().running
         assert free.statistics().restarts == iterated.statistics().restarts == 0

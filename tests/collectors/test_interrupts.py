@@ -110,7 +110,7 @@ def test_a_rollout_of_a_worker_is_handed_out_by_the_next_call(interrupt, take, c
         for _ in range(3):
             interrupt(Tally, "add", "before")
             with pytest.raises(KeyboardInterrupt):
-                collector.next(timeout=20)
+                collector.next(timeout=40)
             batches += take(collector, 1)
         batches += take(collector, 2)
         assert collector.statistics().frames == 20 * len(batches)
@@ -126,6 +126,6 @@ def test_with_a_replay_too(make_replay, interrupt, take, counters):
         for _ in range(3):
             interrupt(Tally, "add", "before")
             with pytest.raises(KeyboardInterrupt):
-                collector.next(timeout=20)
+                collector.next(timeout=40)
         batches += take(collector, 3)
     counters(batches, [50])

@@ -81,7 +81,7 @@ def test_the_layout_does_not_matter(recwarn, workers, num_envs, frames, random_f
     )
     with inline, several:
         for _ in range(4):
-            one, other = inline.next(), several.next(timeout=20)
+            one, other = inline.next(), several.next(timeout=40)
             assert other.shape == (lanes, steps)
             equal_rows(one, other)
 
@@ -148,7 +148,7 @@ def test_torch_is_seeded_whenever_it_is_imported(when, tmp_path, monkeypatch):
     with hr.MultiCollector(Late, sync=True, num_workers=2, frames_per_batch=4, seed=3) as collector:
         one, other = collector.map_fn("env.unwrapped.ask")
         collector.set_seed(3)
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         again = collector.map_fn("env.unwrapped.ask")
     assert len(one) == len(other) == 1
     assert one != other
@@ -327,7 +327,7 @@ def test_a_fast_worker_starves_no_slow_one(take):
         collector._group.collection.begin(running=False)
         with collector._group.status.changed:
             waiting = collector._group.collection.batches
-            assert collector._group.status.changed.wait_for(lambda: len(waiting) == 4, 20)
+            assert collector._group.status.changed.wait_for(lambda: len(waiting) == 4, 40)
         # No batch is taken, so no fifth rollout is begun. The fast worker's two were complete first.
         assert all(worker.frames == 0 for worker in collector.statistics().workers)
         order = [batch.worker_idx for batch in take(collector, 4)]
@@ -433,7 +433,7 @@ def test_workers_fill_a_replay(make_replay, sync):
 
 def wait_until(collector, there):
     with collector._group.status.changed:
-        assert collector._group.status.changed.wait_for(there, 20)
+        assert collector._group.status.changed.wait_for(there, 40)
 
 
 def test_a_pause_of_all_workers(make_replay, rows_by_copy):
@@ -548,14 +548,14 @@ def test_the_worker_that_died_is_named(sync):
     with hr.MultiCollector(
         lambda: CounterEnv(3), act, sync=sync, num_workers=3, frames_per_batch=9, restart_workers=False
     ) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         victim = collector.statistics().workers[1]
         os.kill(victim.pid, signal.SIGKILL)
         killed = time.monotonic()
         with pytest.raises(hr.WorkerDied, match="worker 1 .*SIGKILL") as raised:  # noqa: PT012 - the last call raises
             while True:
-                collector.next(timeout=20)
-        assert time.monotonic() - killed < 15  # A call waits for 20 s.
+                collector.next(timeout=40)
+        assert time.monotonic() - killed < 15  # A call waits for 40 s.
         assert (raised.value.worker_idx, raised.value.exitcode) == (1, -signal.SIGKILL)
         assert [worker.alive for worker in collector.statistics().workers] == [True, False, True]
         with pytest.raises(hr.WorkerDied, match="worker 1"):

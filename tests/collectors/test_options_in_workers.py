@@ -83,13 +83,13 @@ def test_cr7_cq2_workers_whose_environments_all_wait(sync, take):
         assert sum(batch.frames for batch in batches) == 3 + 5 + 4 + 4
         for _ in range(2):
             with pytest.raises(RuntimeError, match="waits for a reset"):
-                collector.next(timeout=20)
+                collector.next(timeout=40)
         collector.reset([False, True, False, False])
         (batch,) = take(collector, 1)
         assert batch["mask"].sum(axis=1).tolist() == ([0, 5, 0, 0] if sync else [0, 5])
         assert batch["t"][1].tolist() == [0, 1, 2, 3, 4, 0]
         with pytest.raises(RuntimeError, match="waits for a reset"):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         collector.reset()
         assert sum(batch.frames for batch in take(collector, 1 if sync else 2)) == 16
         collector.set_seed(1)
@@ -206,7 +206,7 @@ def test_cx1_a_hook_that_fails_in_a_worker(name):
     with hr.AsyncCollector(lambda: CounterEnv(30), act, **options) as collector:
         setattr(collector, name, fail)
         with pytest.raises(hr.WorkerDied) as died:
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert isinstance(died.value.__cause__, ZeroDivisionError)
         assert any(name in note for note in died.value.__cause__.__notes__)
         with pytest.raises(TypeError, match=name):
@@ -290,7 +290,7 @@ def test_cr10_resets_seeds_and_pauses_wait_until_a_rollout_is_written(make_repla
         collector.start()
         for take in (collector.reset, lambda: collector.set_seed(3), lambda: None):
             take()
-            replay.sample("t", 1, timeout=20)
+            replay.sample("t", 1, timeout=40)
             with collector.pause():
                 written = replay.statistics().store.rows
                 frames = collector.statistics().frames
@@ -314,7 +314,7 @@ def test_cr10_what_a_worker_cannot_store(make_replay):
         restart_workers=False,
     ) as collector:
         with pytest.raises(hr.WorkerDied, match="postproc: expected it to return the batch") as caught:
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert isinstance(caught.value.__cause__, TypeError)
         assert len(replay.table("t")) == 0
 

@@ -186,7 +186,7 @@ def test_a_factory_is_called_once_in_the_collecting_process():
         assert (collector.next()["pid"] == os.getpid()).all()
     assert len(made) == 1
     with hr.AsyncCollector(lambda: CounterEnv(5), policy_factory=factory, frames_per_batch=4) as collector:
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
     assert os.getpid() not in batch["pid"]
 
 
@@ -238,7 +238,7 @@ def test_a_function_of_parameters(kind):
     policy = hr.FunctionalPolicy(apply, {"offset": np.array(0)})
     with kind(lambda: CounterEnv(50), policy, frames_per_batch=4) as collector:
         collector.update_policy_weights_({"offset": np.array(3)})
-        batches = [collector.next(timeout=20) for _ in range(4)]
+        batches = [collector.next(timeout=40) for _ in range(4)]
     for batch in batches:
         np.testing.assert_array_equal(batch["offset"], 3 * batch["policy_version"])
         np.testing.assert_array_equal(batch["action"], (batch["observation"][..., 2] + batch["offset"]) % 4)

@@ -93,7 +93,7 @@ def let_others_finish(collector, gate, start, slow=1, others=1):
     collection = collector._group.collection
     status = collector._group.status
     with status.changed:
-        assert status.changed.wait_for(lambda: collection._has_enough_workers, 20)
+        assert status.changed.wait_for(lambda: collection._has_enough_workers, 40)
     # Answered after the last rollout was processed, and with it the message to the slow worker sent.
     collector.getattr_env("step_count")
 
@@ -129,12 +129,12 @@ def test_the_others_stop_after_their_next_step(gate, start, tmp_path, threshold,
         let_others_finish(collector, gate, start, workers - enough, enough)
         for _ in range(workers - enough):
             gate.open()
-        batches = [collector.next(timeout=20)]
+        batches = [collector.next(timeout=40)]
         assert batches[0].shape == (workers, 10)
         # Four steps, the one that was under way, and the next one.
         assert batches[0].frames == 10 * enough + 6 * (workers - enough)
         assert collector.statistics().frames == batches[0].frames
-        batches += [collector.next(timeout=20) for _ in range(3)]
+        batches += [collector.next(timeout=40) for _ in range(3)]
         steps = [int(batch["mask"][slow].sum()) for batch in batches]
         assert steps[0] == 6
         assert all(1 <= each <= 10 for each in steps)
@@ -151,9 +151,9 @@ def test_at_least_one_step_each(gate, start, tmp_path):
         begin(collector)
         let_others_finish(collector, gate, start)
         gate.open()
-        assert collector.next(timeout=20)["mask"][1].sum() == 2
+        assert collector.next(timeout=40)["mask"][1].sum() == 2
         for _ in range(20):
-            assert collector.next(timeout=20)["mask"][:, 0].all()
+            assert collector.next(timeout=40)["mask"][:, 0].all()
 
 
 @pytest.mark.parametrize("threshold", [None, 1, 1.0])
@@ -164,7 +164,7 @@ def test_off(gate, tmp_path, threshold):
         begin(collector)
         gate.wait()
         gate.open()
-        assert collector.next(timeout=20).frames == 20
+        assert collector.next(timeout=40).frames == 20
 
 
 @pytest.mark.parametrize(("autoreset", "steps"), [("DISABLED", 6), ("SAME_STEP", 6), ("NEXT_STEP", 7)])
@@ -195,7 +195,7 @@ def test_set_truncated(gate, start, tmp_path, autoreset, steps, lengths):
         begin(collector)
         let_others_finish(collector, gate, start)
         gate.open()
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
     assert batch.shape == (4, 12)
     mask = batch["mask"][2:]
     assert not mask[:, steps:].any()
@@ -221,7 +221,7 @@ def test_a_worker_that_begins_again_is_preempted_too(gate, start, tmp_path):
         begin(collector)
         let_others_finish(collector, gate, start)
         gate.open()
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
         assert batch["mask"][0].all()
         assert 1 <= batch["mask"][1].sum() < 1000
         assert collector.statistics().restarts == 1
@@ -245,7 +245,7 @@ def test_the_hook_sees_the_shorter_rollout(gate, start, tmp_path):
         let_others_finish(collector, gate, start)
         gate.open()
         for _ in range(4):
-            assert collector.next(timeout=20)["mask"].any(1).all()
+            assert collector.next(timeout=40)["mask"].any(1).all()
 
 
 def test_into_a_replay(gate, start, tmp_path, make_replay):
@@ -258,7 +258,7 @@ def test_into_a_replay(gate, start, tmp_path, make_replay):
         begin(collector)
         let_others_finish(collector, gate, start)
         gate.open()
-        frames = sum(collector.next(timeout=20).frames for _ in range(3))
+        frames = sum(collector.next(timeout=40).frames for _ in range(3))
     assert len(replay.table("t")) == frames
 
 
@@ -300,7 +300,7 @@ def test_postproc_before_a_replay(gate, start, tmp_path, make_replay):
         begin(collector)
         let_others_finish(collector, gate, start)
         gate.open()
-        batches = [collector.next(timeout=20) for _ in range(6)]
+        batches = [collector.next(timeout=40) for _ in range(6)]
         frames = collector.statistics().frames
     assert batches[0]["mask"].sum(1).tolist() == [10, 6]
     slow = np.concatenate([batch["observation"][1][batch["mask"][1]] for batch in batches])
@@ -339,7 +339,7 @@ def test_a_shutdown_in_the_middle_of_a_rollout_that_postproc_takes_whole(
         if in_time:
             status = collector._group.status
             with status.changed:
-                assert status.changed.wait_for(lambda: status.pause_wanted is not None, 20)
+                assert status.changed.wait_for(lambda: status.pause_wanted is not None, 40)
             gate.open()
         shutdown.join()
         statistics = collector.statistics()

@@ -59,7 +59,7 @@ def test_the_trace_is_complete_before_the_last_recorded_rollout(kind, tmp_path):
             collector.profile_config.num_rollouts = 5
         for number in range(4):
             assert collector.profile_config is not None
-            collector.next(timeout=20)
+            collector.next(timeout=40)
             if number == 0:
                 with pytest.raises(RuntimeError, match="not begun"):
                     collector.enable_profile()
@@ -67,7 +67,7 @@ def test_the_trace_is_complete_before_the_last_recorded_rollout(kind, tmp_path):
         assert collector.profile_config is None
         written = (tmp_path / "profile_0.json").stat().st_mtime_ns
         for _ in range(3):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert (tmp_path / "profile_0.json").stat().st_mtime_ns == written
     assert [each.name for each in tmp_path.iterdir()] == ["profile_0.json"]
     check_events(events, rollouts=[2, 3], steps=4)
@@ -163,7 +163,7 @@ def test_several_workers_have_a_trace_each(sync, tmp_path):
             workers=[0, 2], num_rollouts=3, save_path=tmp_path / "profile_{worker_idx}.json", **QUICK
         )
         while collector.profile_config is not None:
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         for worker_idx in (0, 2):
             events = complete_events(tmp_path / f"profile_{worker_idx}.json")
             assert {event["args"]["worker_idx"] for event in events} == {worker_idx}
@@ -179,7 +179,7 @@ def test_new_weights_are_events(tmp_path):
         with build(kind, policy) as collector:
             collector.enable_profile(num_rollouts=8, save_path=tmp_path / "trace.json", **QUICK)
             for _ in range(8):
-                collector.next(timeout=20)
+                collector.next(timeout=40)
                 collector.update_policy_weights_(weights={"w": np.ones(3)})
         events = complete_events(tmp_path / "trace.json")
         assert named(events, "weights"), kind
@@ -194,8 +194,8 @@ def test_the_callback_takes_the_trace_where_it_is_collected(kind, tmp_path):
 
     with build(kind) as collector:
         collector.enable_profile(num_rollouts=2, on_trace_ready=export, **QUICK)
-        collector.next(timeout=20)
-        collector.next(timeout=20)
+        collector.next(timeout=40)
+        collector.next(timeout=40)
         (pid,) = {event["pid"] for event in complete_events(tmp_path / "from_callback.json")}
         workers = collector.statistics().workers
         assert not workers or pid == workers[0].pid
@@ -225,11 +225,11 @@ def test_disable_discards(kind, tmp_path):
         assert collector.profile_config is None
         collector.enable_profile(save_path=tmp_path / "two.json", num_rollouts=50)
         for _ in range(3):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         collector.disable_profile()
         assert collector.profile_config is None
         for _ in range(50):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
     collector.disable_profile()
     assert not list(tmp_path.iterdir())
     assert not [thread for thread in threading.enumerate() if thread.name == "headrace-stacks"]

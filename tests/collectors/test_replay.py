@@ -98,7 +98,7 @@ def nothing_is_held_but_items(replay):
 def wait_for(collector, there):
     """Wait until something is so that the worker's reports can change."""
     with collector._group.status.changed:
-        assert collector._group.status.changed.wait_for(lambda: there(collector.statistics()), 20)
+        assert collector._group.status.changed.wait_for(lambda: there(collector.statistics()), 40)
 
 
 def wait_for_full_store(collector):
@@ -406,8 +406,8 @@ def test_a_closed_gate_stops_the_worker(make_replay, iterated):
     replay = make_replay(SIGNATURE, table)
     with hr.AsyncCollector(lambda: CounterEnv(4), frames_per_batch=40, replay_buffer=replay) as collector:
         if iterated:
-            collector.next(timeout=20)
-            collector.next(timeout=20)
+            collector.next(timeout=40)
+            collector.next(timeout=40)
             with pytest.raises(hr.DeadlineExceeded):
                 collector.next(timeout=0.3)
         else:
@@ -416,9 +416,9 @@ def test_a_closed_gate_stops_the_worker(make_replay, iterated):
             wait_for(collector, lambda statistics: statistics.frames == 80)
         assert replay.table("t").statistics().pending_inserts == 50
         for _ in range(3 if iterated else 10):
-            replay.sample("t", 30, timeout=20)
+            replay.sample("t", 30, timeout=40)
         if iterated:
-            assert collector.next(timeout=20).frames == 40
+            assert collector.next(timeout=40).frames == 40
         else:
             assert collector.statistics().frames >= 300 - 40
             assert collector.statistics().running
@@ -440,7 +440,7 @@ def test_pause(make_replay):
         with pytest.raises(RuntimeError, match="pause"), collector.pause():
             pass
         collector.start()
-        replay.sample("t", 50, timeout=20)
+        replay.sample("t", 50, timeout=40)
         for _ in range(3):
             with pytest.raises(KeyError, match="mine"), collector.pause():  # noqa: PT012 - left by the last line
                 assert collector.statistics().paused
@@ -455,7 +455,7 @@ def test_pause(make_replay):
             assert not collector.statistics().paused
             with core_of(replay).lock:
                 live = core_of(replay).live_table("t")
-            replay.sample("t", len(replay.table("t")) + 10, timeout=20)
+            replay.sample("t", len(replay.table("t")) + 10, timeout=40)
             assert live.inserts > inserts
         collector.async_shutdown()
         frames = collector.statistics().frames
@@ -539,7 +539,7 @@ def test_a_full_store(make_replay, take):
                     take(collector, 10)
                 else:
                     collector.start()
-                    replay.sample("t", 1, timeout=20)
+                    replay.sample("t", 1, timeout=40)
             with pytest.raises(hr.StoreFull):
                 collector.update_policy_weights_({})
         nothing_is_held_but_items(replay)

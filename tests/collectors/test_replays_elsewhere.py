@@ -116,7 +116,7 @@ def test_free_running(elsewhere, postproc):
         collector.start()
         seen = []
         while len(seen) < 1500:
-            seen += replay.sample("t", 5, timeout=20).data["observation"].tolist()
+            seen += replay.sample("t", 5, timeout=40).data["observation"].tolist()
         assert collector.statistics().frames == 1500
     rows = np.array(sorted(map(tuple, seen))) // factor
     expected = [(copy, step // 7, step % 7) for copy in range(2) for step in range(750)]
@@ -174,11 +174,11 @@ def test_workers_write_the_same_items_as_a_collector_into_a_replay_of_the_proces
 
     def collect(collector, counted):
         with collector:
-            batches = [collector.next(timeout=20)]
+            batches = [collector.next(timeout=40)]
             # The newest transitions of open episodes become items when a step or a final row follows.
             assert batches[0].frames - 4 <= len(counted.table("t")) <= batches[0].frames
             collector.reset()
-            return batches + [collector.next(timeout=20) for _ in range(2)]
+            return batches + [collector.next(timeout=40) for _ in range(2)]
 
     create, more = environments("single" if kind == "single" else "next_step")
     expected = collect(
@@ -230,14 +230,14 @@ def test_workers_run_freely_through_a_full_table(elsewhere):
         collector.start()
         parts, taken = [], 0
         while taken < 200:
-            parts.append(replay.sample("t", 10, views=hr.views.transition(), timeout=20).data)
+            parts.append(replay.sample("t", 10, views=hr.views.transition(), timeout=40).data)
             taken += 10
         while taken < 396:
-            parts.append(replay.sample("t", 1, views=hr.views.transition(), timeout=20).data)
+            parts.append(replay.sample("t", 1, views=hr.views.transition(), timeout=40).data)
             taken += 1
         collector.async_shutdown()
     left = 400 - taken
-    parts.append(replay.sample("t", left, views=hr.views.transition(), timeout=20).data)
+    parts.append(replay.sample("t", left, views=hr.views.transition(), timeout=40).data)
     assert not len(replay.table("t"))
     transitions_of({name: np.concatenate([each[name] for each in parts]) for name in parts[0]}, 4)
 
@@ -251,7 +251,7 @@ def test_all_that_was_collected_is_stored_in_a_pause(elsewhere):
     ) as collector:  # fmt: skip
         collector.start()
         for count in range(1, 6):
-            replay.sample("t", 30, timeout=20)
+            replay.sample("t", 30, timeout=40)
             with collector.pause():
                 frames, items = collector.statistics().frames, len(replay.table("t"))
                 taken = 30 * count
@@ -265,11 +265,11 @@ def test_a_killed_worker_loses_no_row_of_a_batch(elsewhere):
     # CX3, CX6: its rows were copied; the new process writes into lanes of its own.
     given, replay = elsewhere()
     with hr.AsyncCollector(lambda: CounterEnv(50), frames_per_batch=10, replay_buffer=given) as collector:
-        frames = collector.next(timeout=20).frames
+        frames = collector.next(timeout=40).frames
         os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
         while not collector.statistics().restarts:
-            frames += collector.next(timeout=20).frames
-        frames += collector.next(timeout=20).frames
+            frames += collector.next(timeout=40).frames
+        frames += collector.next(timeout=40).frames
         collector.shutdown()
         assert len(replay.table("t")) >= frames
     data = items_of(replay)
@@ -291,7 +291,7 @@ def test_a_server_that_is_gone_ends_the_collector_with_its_error(tmp_path, make_
     )
     try:
         collector.start()
-        replay.sample("t", 1, timeout=20)
+        replay.sample("t", 1, timeout=40)
         server.stop()
         with pytest.raises((hr.Disconnected, hr.Closed)):
             ask_for_ever(collector)
@@ -340,7 +340,7 @@ def test_rows_that_come_while_items_are_counted_are_sent():
     rows = ForwardedRows(store, 1, writer, calls)
     writer.when_asked = lambda: rows._put(lambda: writer.end_lanes(np.array([0]), {}))
     rows.open(["observation"])
-    assert applied.wait(20)
+    assert applied.wait(40)
     rows.finish()
     assert writer.ended == [0]
     store.close()
@@ -356,7 +356,7 @@ class StuckWriter(AskedWriter):
         self.go_on = threading.Event()
 
     def end_lanes(self, lanes, finals):
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(40)
         super().end_lanes(lanes, finals)
 
 
@@ -371,7 +371,7 @@ def stuck(monkeypatch):
     rows._put(lambda: writer.end_lanes(np.array([0]), {}))
     yield rows, writer, is_closed
     writer.go_on.set()
-    rows._thread.join(20)
+    rows._thread.join(40)
     store.close()
 
 

@@ -68,7 +68,7 @@ def test_a_killed_worker_is_started_again(sync, caplog):
     ) as collector:
         seen = set()
         for number in range(9):
-            batch = collector.next(timeout=20)
+            batch = collector.next(timeout=40)
             check_rows(batch)
             if number in (2, 5):
                 kill(collector, number % 2)
@@ -89,7 +89,7 @@ def test_an_environment_that_fails_is_built_again(how):
     with hr.MultiCollector(
         lambda: Failing(13, how), sync=False, frames_per_batch=5, max_restarts=1
     ) as collector:
-        steps = [collector.next(timeout=20)["t"][0, 0] for _ in range(6)]
+        steps = [collector.next(timeout=40)["t"][0, 0] for _ in range(6)]
         statistics = collector.statistics()
     assert steps == [0, 5] * 3
     assert statistics.restarts == 2
@@ -114,7 +114,7 @@ def test_the_last_death_is_raised():
 
     with hr.MultiCollector(Worse, sync=False, frames_per_batch=5, max_restarts=2) as collector:
         with pytest.raises(hr.WorkerDied, match="ZeroDivisionError") as raised:
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
         assert collector.statistics().restarts == 2
         assert collector.statistics().workers_alive == 0
@@ -143,7 +143,7 @@ def test_pauses_double(monkeypatch):
     monkeypatch.setattr(restarts_module, "SYSTEM_CLOCK", clock)
     with hr.MultiCollector(lambda: Failing(2, "exit"), sync=False, frames_per_batch=5) as collector:
         with pytest.raises(hr.WorkerDied, match="exit code 7"):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert collector.statistics().restarts == 3
     np.testing.assert_allclose(clock.pauses, [0.1, 0.2, 0.4], atol=0.02)
 
@@ -159,11 +159,11 @@ def test_it_acts_with_the_newest_weights(updates):
     with hr.MultiCollector(
         lambda: CounterEnv(7), policy, sync=True, num_workers=2, frames_per_batch=8
     ) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         for version in range(updates):
             collector.update_policy_weights_(weights={"a": np.array(float(version + 1))})
         kill(collector, 1)
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
     assert (batch["action"] == updates).all()
     assert (batch["policy_version"] == updates).all()
 
@@ -179,17 +179,17 @@ def test_it_uses_the_present_hooks():
         lambda: CounterEnv(2), sync=True, num_workers=2, frames_per_batch=8, max_restarts=0
     ) as collector:
         collector.post_collect_hook = Hook()
-        collector.next(timeout=20)
+        collector.next(timeout=40)
     with hr.MultiCollector(
         lambda: CounterEnv(1), sync=True, num_workers=2, frames_per_batch=80, max_restarts=1
     ) as collector:
         collector.post_collect_hook = Hook()
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         kill(collector, 0)
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         # Worker 1 reaches its 100th episode first; worker 0 only if the hook came to its second process too.
         for _ in range(4):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert [
             worker.restarts >= at_least
             for worker, at_least in zip(collector.statistics().workers, (2, 1), strict=True)
@@ -202,10 +202,10 @@ def test_weights_of_a_worker_that_is_away():
     with hr.MultiCollector(
         lambda: CounterEnv(7), policy, sync=True, num_workers=2, frames_per_batch=8
     ) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
         collector.update_policy_weights_(weights={"a": np.array(2.0)})
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
     assert (batch["action"] == 2).all()
     assert (batch["policy_version"] == 1).all()
 
@@ -216,9 +216,9 @@ def test_seeds_go_on_with_another_stream():
         with hr.MultiCollector(
             "CartPole-v1", sync=True, num_workers=2, num_envs=2, frames_per_batch=8, seed=5
         ) as collector:
-            found = [collector.next(timeout=20)]
+            found = [collector.next(timeout=40)]
             kill(collector, 1)
-            found.append(collector.next(timeout=20))
+            found.append(collector.next(timeout=40))
         return [batch["observation"] for batch in found]
 
     one, other = observations(), observations()
@@ -234,7 +234,7 @@ def test_random_rollouts_stay_random(take):
     ) as collector:
         versions = []
         for number in range(4):
-            versions.append(int(collector.next(timeout=20)["policy_version"].max()))
+            versions.append(int(collector.next(timeout=40)["policy_version"].max()))
             if number == 0:
                 kill(collector, 0)
     assert versions == [-1] * 4  # No policy: always random.
@@ -284,7 +284,7 @@ def test_free_running_goes_on(make_replay, paused):
 
 def wait_until(collector, there):
     with collector._group.status.changed:
-        assert collector._group.status.changed.wait_for(there, 20)
+        assert collector._group.status.changed.wait_for(there, 40)
 
 
 def test_a_question_to_a_worker_that_dies():
@@ -300,7 +300,7 @@ def test_a_question_to_a_worker_that_dies():
         assert time.monotonic() - begin < 20
         wait_until(collector, lambda: not collector._group.status.workers[0].is_restarting)
         assert collector.getattr_env("step_count") >= 0
-        assert collector.next(timeout=20).shape == (1, 5)
+        assert collector.next(timeout=40).shape == (1, 5)
 
 
 def test_a_question_while_a_worker_is_away(make_replay):
@@ -338,12 +338,12 @@ def test_a_pause_waits_for_the_rows_of_a_worker_that_is_gone(make_replay):
 
         def lose(handle, lose=follower._lose):
             losing.set()
-            assert may_lose.wait(20)
+            assert may_lose.wait(40)
             lose(handle)
 
         follower._lose = lose
         os.kill(collector.worker_pid, signal.SIGKILL)
-        assert losing.wait(20)
+        assert losing.wait(40)
         counts = []
 
         def pause():
@@ -356,7 +356,7 @@ def test_a_pause_waits_for_the_rows_of_a_worker_that_is_gone(make_replay):
         wait_until(collector, lambda: collector._group.status.pause_wanted is not None)
         assert not counts
         may_lose.set()
-        pausing.join(20)
+        pausing.join(40)
     ((items, frames, restarts),) = counts
     assert items == frames
     assert restarts == 1
@@ -379,10 +379,10 @@ def test_without_restarts_the_first_death_is_raised():
     with hr.MultiCollector(
         lambda: CounterEnv(5), sync=True, num_workers=2, frames_per_batch=8, restart_workers=False
     ) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         kill(collector, 1)
         with pytest.raises(hr.WorkerDied, match="worker 1"):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert collector.statistics().restarts == 0
 
 
@@ -412,17 +412,17 @@ def test_synchronous_batches_do_not_wait_for_ever_for_a_worker_without_a_place(m
         frames_per_batch=24,
         worker_timeout=2.0,
     ) as collector:
-        assert collector.next(timeout=20).mask.all()
+        assert collector.next(timeout=40).mask.all()
         has_place.clear()
         os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
-        masked = [collector.next(timeout=20) for _ in range(3)]
+        masked = [collector.next(timeout=40) for _ in range(3)]
         statistics = collector.statistics()
         assert statistics.restarts == 1
         has_place.set()
         status = collector._group.status
         with status.changed:
-            assert status.changed.wait_for(lambda: not status.workers[0].is_restarting, 20)
-        whole = [collector.next(timeout=20) for _ in range(2)]
+            assert status.changed.wait_for(lambda: not status.workers[0].is_restarting, 40)
+        whole = [collector.next(timeout=40) for _ in range(2)]
     # The first one of these may have been complete before the kill.
     for batch in masked[1:]:
         assert batch.mask.tolist() == [[False] * 6] * 2 + [[True] * 6] * 2

@@ -183,7 +183,7 @@ def test_no_batch_is_further_behind(workers, bound):
     ) as collector:
         seen = set()
         for version in range(1, 16):
-            batch = collector.next(timeout=20)
+            batch = collector.next(timeout=40)
             lags = version - 1 - batch["policy_version"]
             assert ((lags >= 0) & (lags <= bound)).all()
             np.testing.assert_array_equal(batch["action"], batch["policy_version"] % 4)
@@ -201,18 +201,18 @@ def test_more_publications_than_batches_are_counted():
     with hr.AsyncCollector(
         lambda: CounterEnv(7), make_policy(), frames_per_batch=6, max_staleness=1
     ) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         publish(collector, 1)
         wait_until(collector, lambda: len(collector._group.collection.batches) == 2)
         for version in range(2, 5):
             publish(collector, version)
-        assert (collector.next(timeout=20)["policy_version"] <= 2).all()
+        assert (collector.next(timeout=40)["policy_version"] <= 2).all()
         assert collector.statistics().lag_exceeded == 1
 
 
 def wait_until(collector, there):
     with collector._group.status.changed:
-        assert collector._group.status.changed.wait_for(there, 20)
+        assert collector._group.status.changed.wait_for(there, 40)
 
 
 def test_batches_come_in_the_order_in_which_they_were_begun():
@@ -225,7 +225,7 @@ def test_batches_come_in_the_order_in_which_they_were_begun():
     with hr.MultiCollector(
         [lambda: Slow(9), lambda: CounterEnv(9)], sync=False, frames_per_batch=3, max_staleness=1
     ) as collector:
-        order = [collector.next(timeout=20).worker_idx for _ in range(8)]
+        order = [collector.next(timeout=40).worker_idx for _ in range(8)]
     assert order == [0, 1] * 4
 
 
@@ -239,10 +239,10 @@ def test_a_worker_that_stands_still_holds_nothing():
         max_staleness=2,
         reset_when_done=False,
     ) as collector:
-        workers = [collector.next(timeout=20).worker_idx for _ in range(8)]
+        workers = [collector.next(timeout=40).worker_idx for _ in range(8)]
         assert workers.count(0) == 1
         collector.reset()
-        assert 0 in [collector.next(timeout=20).worker_idx for _ in range(4)]
+        assert 0 in [collector.next(timeout=40).worker_idx for _ in range(4)]
 
 
 def test_another_worker_goes_on_for_one_that_dies():
@@ -256,7 +256,7 @@ def test_another_worker_goes_on_for_one_that_dies():
     with hr.MultiCollector(
         [lambda: Dying(50), lambda: CounterEnv(50)], sync=False, frames_per_batch=4, max_staleness=0
     ) as collector:
-        assert [collector.next(timeout=20).worker_idx for _ in range(3)] == [1, 1, 1]
+        assert [collector.next(timeout=40).worker_idx for _ in range(3)] == [1, 1, 1]
         assert collector.statistics().restarts >= 1
 
 
@@ -269,17 +269,17 @@ def test_a_state_keeps_the_order():
 
     with make() as collector:
         for _ in range(3):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         wait_until(collector, lambda: len(collector._group.collection.batches) == 3)
         state = collector.state_dict()
-        expected = [collector.next(timeout=20) for _ in range(3)]
+        expected = [collector.next(timeout=40) for _ in range(3)]
     with make() as collector:
         collector.load_state_dict(state)
         for batch in expected:
-            again = collector.next(timeout=20)
+            again = collector.next(timeout=40)
             assert again.worker_idx == batch.worker_idx
             np.testing.assert_array_equal(again["observation"], batch["observation"])
-        assert collector.next(timeout=20) is not None
+        assert collector.next(timeout=40) is not None
 
 
 @pytest.mark.parametrize(

@@ -369,10 +369,10 @@ def test_a_paused_collector_in_this_process_finishes_its_rollout_for_its_state()
     def policy(observation):
         if next(calls) == 10:
             stepped.set()
-            assert started.wait(20)
+            assert started.wait(40)
             run = collector._run
             with run._changed:
-                assert run._changed.wait_for(lambda: run.is_asked, 20)
+                assert run._changed.wait_for(lambda: run.is_asked, 40)
         return np.zeros(len(observation), np.int64)
 
     signature = hr.collectors.signature(lambda: CounterEnv(5))
@@ -388,7 +388,7 @@ def test_a_paused_collector_in_this_process_finishes_its_rollout_for_its_state()
     ):
         collector.start()
         started.set()
-        assert stepped.wait(20)
+        assert stepped.wait(40)
         with collector.pause():
             paused = collector.statistics()
             state = collector.state_dict()

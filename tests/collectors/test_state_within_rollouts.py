@@ -196,7 +196,7 @@ def test_free_running_goes_on_with_the_rollout_under_way(make_replay):
     tables = [make_replay(signature, hr.Table.queue("t", 2 * total), capacity=4 * total) for _ in range(2)]
     with hr.AsyncCollector(lambda: CounterEnv(5), replay_buffer=tables[0], **options) as collector:
         collector.start()
-        tables[0].sample("t", 1, views=hr.views.transition(), timeout=20)
+        tables[0].sample("t", 1, views=hr.views.transition(), timeout=40)
         with collector.pause():
             state = collector.state_dict()
             saved = collector.statistics()
@@ -206,7 +206,7 @@ def test_free_running_goes_on_with_the_rollout_under_way(make_replay):
         other.load_state_dict(state)
         other.start()
         count = total - saved.frames
-        data = tables[1].sample("t", count, views=hr.views.transition(), timeout=20).data
+        data = tables[1].sample("t", count, views=hr.views.transition(), timeout=40).data
         assert other.statistics().frames == total
     # The counter goes on with the step after the last one that was written.
     places = 5 * data["observation"][:, 1] + data["observation"][:, 2]

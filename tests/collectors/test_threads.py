@@ -90,7 +90,7 @@ def test_parts_are_all_rows_once(num_threads, count, nbytes):
 
 def test_parts_are_copied_at_once():
     # Each part waits for the other: one thread alone would not get past the barrier.
-    threads, barrier = CopyThreads(2), threading.Barrier(2, timeout=20)
+    threads, barrier = CopyThreads(2), threading.Barrier(2, timeout=40)
     threads.share(2, MANY, lambda first, stop: barrier.wait())
     threads.close()
 

@@ -104,18 +104,18 @@ def test_waiting_for_another_thread_has_a_limit_too():
     class Waiting(CounterEnv):
         def step(self, action):
             begun.set()
-            assert go_on.wait(20)
+            assert go_on.wait(40)
             return super().step(action)
 
     with hr.Collector(lambda: Waiting(4), frames_per_batch=10) as collector:
         other = threading.Thread(target=collector.next)
         other.start()
-        assert begun.wait(20)
+        assert begun.wait(40)
         with pytest.raises(hr.DeadlineExceeded, match="another thread"):
             collector.next(timeout=0.01)
         go_on.set()
-        other.join(20)
-        assert collector.next(timeout=20).frames == 10
+        other.join(40)
+        assert collector.next(timeout=40).frames == 10
 
 
 def test_arguments():

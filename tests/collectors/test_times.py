@@ -142,12 +142,12 @@ def test_the_age_of_the_last_step():
     # CT: read from shared memory, so it rises while a step hangs, without a message.
     with hr.AsyncCollector(Hanging, frames_per_batch=4) as collector:
         assert collector.statistics().workers[0].last_step_age is None
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         # Eight steps run ahead; the ninth hangs.
         assert wait_until(lambda: collector.statistics().workers[0].last_step_age > 0.2)
         os.kill(collector.statistics().workers[0].pid, signal.SIGUSR1)
         for _ in range(3):
-            collector.next(timeout=20)
+            collector.next(timeout=40)
         assert 0 <= collector.statistics().workers[0].last_step_age < 60
     assert collector.statistics().workers[0].last_step_age is not None
 

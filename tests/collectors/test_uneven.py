@@ -415,7 +415,7 @@ def test_free_running_and_a_pause():
             collector.statistics()
             assert before == len(replay.table("t"))
             assert steps == [counter.step_count for counter in pool.counters]
-        rows = replay.sample("t", 800, timeout=20, views=hr.views.transition()).data
+        rows = replay.sample("t", 800, timeout=40, views=hr.views.transition()).data
     np.testing.assert_array_equal(rows["next_observation"], rows["observation"] + [0, 0, 1])
     for lane, length in enumerate(lengths):
         seen = rows["observation"][rows["observation"][:, 0] == lane]
@@ -442,7 +442,7 @@ def test_a_worker_fills_a_replay_through_pauses_and_a_kill():
     with hr.AsyncCollector(make_pool, act, frames_per_batch=12, replay_buffer=replay) as collector:
         collector.start()
         for round_number in range(4):
-            parts.append(replay.sample("t", 50, timeout=20, views=views).data)
+            parts.append(replay.sample("t", 50, timeout=40, views=views).data)
             with collector.pause():
                 items = len(replay.table("t"))
                 collector.statistics()
@@ -451,8 +451,8 @@ def test_a_worker_fills_a_replay_through_pauses_and_a_kill():
                 pid = collector.statistics().workers[0].pid
                 os.kill(pid, signal.SIGKILL)
                 while collector.statistics().workers[0].pid == pid or not len(replay.table("t")):
-                    parts.append(replay.sample("t", 1, timeout=20, views=views).data)
-    parts.append(replay.sample("t", len(replay.table("t")), timeout=20, views=views).data)
+                    parts.append(replay.sample("t", 1, timeout=40, views=views).data)
+    parts.append(replay.sample("t", len(replay.table("t")), timeout=40, views=views).data)
     seen = np.concatenate([part["observation"] for part in parts])
     following = np.concatenate([part["next_observation"] for part in parts])
     np.testing.assert_array_equal(following, np.add(seen, [0, 0, 1]))

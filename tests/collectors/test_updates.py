@@ -70,7 +70,7 @@ def make(kind, policy=None, **options):
 def shown(collector):
     """Version and values of the newest batch, which all rows share."""
     for _ in range(4 if isinstance(collector, hr.AsyncCollector) else 1):
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
         # A worker that runs ahead may have collected up to three batches before the newest weights came.
         if (batch["policy_version"] == collector._versions.newest).all():
             break
@@ -177,7 +177,7 @@ def test_torch_and_tensordict(kind):
             start=1,
         ):
             collector.update_policy_weights_(source)
-            while (batch := collector.next(timeout=20))["policy_version"].max() < number:
+            while (batch := collector.next(timeout=40))["policy_version"].max() < number:
                 assert isinstance(collector, hr.AsyncCollector)
             valid = batch["policy_version"] == number
             np.testing.assert_array_equal(batch["value"][valid], np.full(valid.sum(), 4.0 * value))
@@ -466,13 +466,13 @@ def test_an_inline_update_from_another_thread():
         def __call__(self, observation):
             if observation[0, 2] == 1:
                 acting.set()
-                assert updated.wait(20)
+                assert updated.wait(40)
             return super().__call__(observation)
 
     with make(hr.Collector, Slow()) as collector:
 
         def update():
-            assert acting.wait(20)
+            assert acting.wait(40)
             mine = parts(7)
             collector.update_policy_weights_(mine)
             mine["value"][:] = 9

@@ -37,7 +37,7 @@ def make(kind, own=None, **options):
 def newest_batch(collector):
     """The next batch with the newest weights; a worker that runs ahead may have collected up to three before it."""
     for _ in range(4 if isinstance(collector, hr.AsyncCollector) else 1):
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
         if (batch["policy_version"] == collector._versions.newest).all():
             break
     return batch

@@ -444,7 +444,7 @@ def test_views_that_cannot_be_shown(collector_type, of_policy, views, error, mes
         with collector_type(
             lambda: CounterEnv(3), policy, frames_per_batch=4, views=None if of_policy else views
         ) as collector:
-            collector.next(timeout=20)
+            collector.next(timeout=40)
 
 
 def test_views_that_are_not_for_both(take):

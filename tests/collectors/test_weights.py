@@ -54,7 +54,7 @@ def newest(collector):
 def until_stamp(collector, version):
     """Batches until one is all of this version."""
     while True:
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
         if (batch["policy_version"] == version).all():
             return batch
 
@@ -66,7 +66,7 @@ def test_forms(kind):
     other = hr.FunctionalPolicy(apply, weights(1.0))
     with kind(lambda: CounterEnv(9), policy, frames_per_batch=4) as collector:
         assert newest(collector) == 0
-        assert (collector.next(timeout=20)["w"] == 0).all()
+        assert (collector.next(timeout=40)["w"] == 0).all()
         for version, (positional, named, expected) in enumerate(
             [
                 (other, {}, 1.0),
@@ -105,7 +105,7 @@ def test_what_is_refused_changes_nothing(kind):
         with pytest.raises(TypeError, match="state_dict"):
             collector.update_policy_weights_(policy=object())
         assert newest(collector) == 0
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
         assert (batch["w"] == 0).all()
         assert (batch["policy_version"] == 0).all()
 
@@ -128,7 +128,7 @@ def test_policies_without_weights(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_policy_factory(kind):
     with kind(lambda: CounterEnv(9), policy_factory=Own, frames_per_batch=4) as collector:
-        assert (collector.next(timeout=20)["number"] == 0).all()
+        assert (collector.next(timeout=40)["number"] == 0).all()
         with pytest.raises(ValueError, match="policy object"):
             collector.update_policy_weights_()
         with pytest.raises(hr.SpecError, match="number"):
@@ -175,7 +175,7 @@ def test_a_worker_has_its_own():
     policy = Own()
     with hr.AsyncCollector(lambda: CounterEnv(9), policy, frames_per_batch=4) as collector:
         policy.number = np.array(3.0)
-        assert (collector.next(timeout=20)["number"] == 0).all()
+        assert (collector.next(timeout=40)["number"] == 0).all()
         sent = {"number": np.array(4.0)}
         collector.update_policy_weights_(sent)
         sent["number"][...] = 5.0
@@ -190,7 +190,7 @@ def test_weights_before_the_start_act_from_the_first_row(make_replay):
         lambda: CounterEnv(9), policy, frames_per_batch=4, total_frames=4, replay_buffer=replay
     ) as collector:
         collector.update_policy_weights_({"number": np.array(4.0)})
-        batch = collector.next(timeout=20)
+        batch = collector.next(timeout=40)
         assert (batch["policy_version"] == 1).all()
         assert (batch["number"] == 4).all()
 
@@ -210,9 +210,9 @@ def test_no_set_is_ever_torn_and_none_has_two_numbers():
         thread = threading.Thread(target=publish)
         thread.start()
         try:
-            batches = [collector.next(timeout=20) for _ in range(60)]
+            batches = [collector.next(timeout=40) for _ in range(60)]
             while batches[-1]["policy_version"].max() < 20:
-                batches.append(collector.next(timeout=20))
+                batches.append(collector.next(timeout=40))
         finally:
             stop.set()
             thread.join()
@@ -233,7 +233,7 @@ def test_a_worker_that_is_always_overtaken():
         newest = board.newest()
         board._announce(0, 9, newest.slot, newest.publication + 7)  # As if it were replaced already.
         for _ in range(4):
-            batch = collector.next(timeout=20)
+            batch = collector.next(timeout=40)
             assert (batch["policy_version"] == 1).all()
             assert (batch["number"] == 1).all()
         collector.update_policy_weights_({"number": np.array(2.0)})
@@ -244,15 +244,15 @@ def test_lag():
     # CV6: newest minus stamp, at hand-out.
     policy = Own()
     with hr.AsyncCollector(lambda: CounterEnv(9), policy, frames_per_batch=4, total_frames=12) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         assert collector.statistics().lag_max == 0
         # Two rollouts are begun at most before the first is handed out, the third then; none saw the fifth set.
         group = collector._group
         with group.status.changed:
-            assert group.status.changed.wait_for(lambda: len(group.collection.batches) == 2, 20)
+            assert group.status.changed.wait_for(lambda: len(group.collection.batches) == 2, 40)
         for number in range(5):
             collector.update_policy_weights_({"number": np.array(float(number))})
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         statistics = collector.statistics()
         assert (statistics.lag_min, statistics.lag_mean, statistics.lag_max) == (5, 5.0, 5)
         assert statistics.lag_histogram == {0: 4, 5: 4}

@@ -41,7 +41,7 @@ def make(sync=True, policy=None, **options):
 
 def shown(collector):
     """Number and value of each worker's rows in the next batch of a synchronous collector."""
-    batch = collector.next(timeout=20)
+    batch = collector.next(timeout=40)
     assert (batch["action"] == batch["w"].astype(int) % 4).all()
     for name in ("policy_version", "w"):
         assert (batch[name] == batch[name][:, :1]).all()
@@ -115,7 +115,7 @@ def test_when_it_takes_effect(sync, tmp_path):
     policy = hr.FunctionalPolicy(apply, weights(0))
     with hr.MultiCollector([lambda: gated(path)], policy, sync=sync, frames_per_batch=4) as collector:
         batches = []
-        thread = threading.Thread(target=lambda: batches.append(collector.next(timeout=20)))
+        thread = threading.Thread(target=lambda: batches.append(collector.next(timeout=40)))
         thread.start()
         with open(path + ".in"):
             pass  # The worker is in its second step.
@@ -126,7 +126,7 @@ def test_when_it_takes_effect(sync, tmp_path):
         assert batches[0]["policy_version"].tolist() == [[0, 0, 0, 0] if sync else [0, 0, 1, 1]]
         assert batches[0]["w"].tolist() == [[0, 0, 0, 0] if sync else [0, 0, 1, 1]]
         if sync:
-            assert collector.next(timeout=20)["policy_version"].tolist() == [[1, 1, 1, 1]]
+            assert collector.next(timeout=40)["policy_version"].tolist() == [[1, 1, 1, 1]]
 
 
 def test_mirroring_at_each_batch():
@@ -175,8 +175,8 @@ def test_a_cascade_while_the_workers_run():
 
         collector._weights.publish = publish
         scheme.publish(weights(4), version=9)
-        assert received.wait(20)
-        while (batch := collector.next(timeout=20))["policy_version"].min() < 9:
+        assert received.wait(40)
+        while (batch := collector.next(timeout=40))["policy_version"].min() < 9:
             assert set(batch["policy_version"].ravel().tolist()) <= {0, 7, 9}
         assert (batch["w"] == 4).all()
     assert "headrace-weights" not in {thread.name for thread in threading.enumerate()}
@@ -190,7 +190,7 @@ class StuckReceiver:
 
     def read(self):
         self.is_read.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(40)
         return 1, weights(1)
 
     def close(self):
@@ -205,14 +205,14 @@ def test_shutdown_does_not_wait_for_a_receiver_that_does_not_answer(monkeypatch,
     try:
         collector.register_scheme_receiver({"policy": receiver}, synchronize_weights=False)
         receiver.version = 2
-        assert receiver.is_read.wait(20)
+        assert receiver.is_read.wait(40)
         collector.shutdown()
         assert "a receiver of weights has not answered for" in caplog.text
     finally:
         receiver.go_on.set()
     for thread in threading.enumerate():
         if thread.name == "headrace-weights":
-            thread.join(20)
+            thread.join(40)
             assert not thread.is_alive()
 
 
@@ -265,11 +265,11 @@ def test_a_part_that_a_factory_does_not_make():
 def test_a_worker_that_is_dead():
     # CW1: the others have the weights; the call does not wait, and raises the death.
     with make(sync=False, restart_workers=False) as collector:
-        collector.next(timeout=20)
+        collector.next(timeout=40)
         os.kill(collector.statistics().workers[1].pid, signal.SIGKILL)
         with pytest.raises(hr.WorkerDied):  # noqa: PT012 - any batch after the death
             while True:
-                collector.next(timeout=20)
+                collector.next(timeout=40)
         with pytest.raises(hr.WorkerDied, match="worker 1"):
             collector.update_policy_weights_(weights(4))
         assert collector.policy_version == 1

@@ -1,6 +1,8 @@
 """server WI3, LP2: well-formed messages of a writer, in any order, harm neither the server nor other writers."""
 
 import logging
+import socket
+import threading
 import time
 from contextlib import suppress
 
@@ -183,22 +185,29 @@ def test_a_writer_that_waits_for_pages_is_not_read_without_end():
         with connected(server) as peer, hr.Client(server.address) as client:
             rule = described_rule(hr.ItemRule("t", 1))
             peer.sendall(SESSION + encoded(opening(0, lanes=1, rules=[rule])))
-            peer.settimeout(0.5)
             sent = 0
-            with suppress(TimeoutError):
-                while sent < count:
-                    sequence = (sent + 1) * steps
-                    step = writing.AppendSteps(writer=0, sequence=sequence, steps=steps, version=0)
-                    peer.sendall(encoded(step, bytes(steps << 16)))
-                    sent += 1
+
+            def send():
+                nonlocal sent
+                with suppress(OSError):
+                    while sent < count:
+                        sequence = (sent + 1) * steps
+                        step = writing.AppendSteps(writer=0, sequence=sequence, steps=steps, version=0)
+                        peer.sendall(encoded(step, bytes(steps << 16)))
+                        sent += 1
+
+            sending = threading.Thread(target=send)
+            sending.start()
+            until(lambda: any(each.waits and each.is_full for each in list(server._connections._open)))
+            sending.join(0.5)
             assert sent * (steps << 16) < 120 << 20, "about 64 MiB and what the system buffers"
-            (connection,) = [each for each in server._connections._open if each.waits]
-            assert connection.is_full
             assert client.ping() < 10
             stored = client.replay("r").statistics().tables["t"].inserts
             assert stored >= 64
             replay.reset("t")
             until(lambda: replay.table("t").statistics().inserts >= 64)
+            peer.shutdown(socket.SHUT_RDWR)
+            sending.join(20)
 
 
 def until(condition):
