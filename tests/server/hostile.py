@@ -11,10 +11,15 @@ from headrace.leases.frames import encoded
 from headrace.leases.messages import VERSION, Hello
 from headrace.server.auth import NONCE_NBYTES
 from headrace.server.messages.handshake import Greeting, Proof
+from headrace.server.messages.packed import Packed
 from headrace.server.messages.requests import AnyRequest
 from headrace.server.messages.writing import WriterRequest
 
-SESSION = encoded(Hello(version=VERSION)) + encoded(Greeting(nonce=bytes(NONCE_NBYTES))) + encoded(Proof())
+SESSION = (
+    encoded(Hello(version=VERSION))
+    + encoded(Greeting(nonce=bytes(NONCE_NBYTES)))
+    + encoded(Proof(compressed=[""]))
+)
 
 INTEGERS = st.one_of(
     st.integers(-2, 4), st.sampled_from([2**31, 2**40, 2**62, 2**63 - 1, -(2**63), 10**6, 10**9])
@@ -70,7 +75,7 @@ def structs(kind: Any) -> st.SearchStrategy[Any]:
     )
 
 
-MESSAGES = st.one_of(*(structs(kind) for kind in {*get_args(AnyRequest), *get_args(WriterRequest)}))
+MESSAGES = st.one_of(*(structs(kind) for kind in {*get_args(AnyRequest), *get_args(WriterRequest), Packed}))
 
 
 def frames(most: int) -> st.SearchStrategy[bytes]:

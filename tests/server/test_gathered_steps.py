@@ -20,6 +20,7 @@ class Connection:
         self.sent, self.later = [], []
 
     shared_nbytes = 0
+    packer = None
 
     def send(self, *messages, payload=b"", descriptors=()):
         self.sent += [message for message in messages if not isinstance(message, OpenWriter)]

@@ -6,6 +6,7 @@ import pytest
 
 import headrace as hr
 from headrace.replay.interface import ReplayLike
+from headrace.server.compression import packing, zstd
 from headrace.testing import ReplayContract, WriterContract
 from headrace.testing.replay_contract import assert_has_interface
 from tests.server.certificates import client_context, server_context
@@ -14,11 +15,13 @@ from tests.server.certificates import client_context, server_context
 class Served:
     """A replay of a client, with its server."""
 
-    def __init__(self, replay, **server):
+    def __init__(self, replay, compression=None, **server):
         self._replay = replay
         self._server = hr.Server({"r": replay}, **server).start()
         tls = client_context() if "tls" in server else None
-        self._client = hr.Client(self._server.address, token=server.get("token"), tls=tls)
+        self._client = hr.Client(
+            self._server.address, token=server.get("token"), tls=tls, compression=compression
+        )
         self.remote = self._client.replay("r")
 
     def __getattr__(self, name):
@@ -67,6 +70,22 @@ class TestOverTls(TestOverTcp):
     settings: ClassVar = {"tls": server_context(), "token": "secret"}
 
 
+class Compressed:
+    """Every column that shrinks is compressed, however small it is."""
+
+    settings: ClassVar = {"compression": "zstd"}
+
+    @pytest.fixture(autouse=True)
+    def small_columns(self, monkeypatch):
+        if not zstd.is_installed():
+            pytest.skip("needs headrace[zstd]")
+        monkeypatch.setattr(packing, "_LEAST_NBYTES", 1)
+
+
+class TestCompressed(Compressed, TestOverTcp):
+    """LP4"""
+
+
 class TestInPlace(TestOverTcp):
     settings: ClassVar = {"address": None, "unix": None}
 
@@ -78,6 +97,10 @@ class TestWritersOverTcp(Settings, WriterContract):
 
 class TestWritersOverTls(TestWritersOverTcp):
     settings: ClassVar = {"tls": server_context(), "token": "secret"}
+
+
+class TestCompressedWriters(Compressed, TestWritersOverTcp):
+    """LP4"""
 
 
 class TestWritersOverUnix(TestWritersOverTcp):

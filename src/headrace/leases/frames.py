@@ -41,6 +41,13 @@ _encode = msgspec.msgpack.Encoder().encode
 Payload: TypeAlias = bytes | memoryview
 
 
+def payload_memory(nbytes: int) -> memoryview:
+    """Returns memory for a payload; the system gives pages of a large one only as they are written."""
+    is_pooled = _DIRECT_NBYTES <= nbytes <= _POOLED_NBYTES
+    memory = _POOL.buffer(_POOLED_NBYTES)[:nbytes] if is_pooled else np.empty(nbytes, np.uint8)
+    return memory.data
+
+
 class ProtocolError(Disconnected):
     """The peer sent bytes that are not of the protocol."""
 
@@ -187,10 +194,8 @@ class FrameReader:
         return Frame(message, behind, descriptors)
 
     def _begin_large(self, begin: int, payload: int) -> None:
-        """Reserves memory for a payload, of which the system gives only pages that are received."""
-        pooled = payload <= _POOLED_NBYTES
-        memory = _POOL.buffer(_POOLED_NBYTES)[:payload] if pooled else np.empty(payload, np.uint8)
-        self._large = memory.data
+        """Reserves memory for a payload."""
+        self._large = payload_memory(payload)
         early = self._bytes[begin : begin + payload]
         self._large[: len(early)] = early
         self._received = len(early)

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from headrace.errors import AuthenticationError, Closed, DeadlineExceeded, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, ProtocolError
@@ -20,8 +22,11 @@ from headrace.server.addresses import Address
 from headrace.server.auth import NONCE_NBYTES, is_proof, new_nonce, proof
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
+from headrace.server.compression.choice import CompressedColumns
+from headrace.server.compression.packing import PayloadPacker
 from headrace.server.messages import answers, handshake, writing
 from headrace.server.messages.handshake import Challenge, Greeting, Proof, Refusal, Welcome
+from headrace.server.messages.packed import Packed
 from headrace.server.socket_options import set_options
 from headrace.system import has_sealed_memory
 
@@ -44,12 +49,19 @@ class ServerAccess:
         token: that the server must know, too.
         tls: for TCP.
         timeout: of a handshake, in seconds.
+        columns: to be compressed, if the server agrees.
     """
 
     address: Address
     token: bytes | None = field(repr=False)
     tls: ssl.SSLContext | None
     timeout: float | None
+    columns: CompressedColumns | None = None
+
+    @property
+    def offer(self) -> CompressedColumns | None:
+        """The columns that the server is asked to compress; none on one machine, where large arrays are not sent."""
+        return None if self.address.is_unix else self.columns
 
 
 class _Welcomed(NamedTuple):
@@ -59,11 +71,13 @@ class _Welcomed(NamedTuple):
         channel: to the server.
         welcome: the server's last message of the handshake.
         may_map: whether the client asked for shared memory.
+        packer: of payloads to the server; None: they are not compressed.
     """
 
     channel: Channel
     welcome: Welcome
     may_map: bool
+    packer: PayloadPacker | None
 
 
 class WriterChannel(NamedTuple):
@@ -72,10 +86,12 @@ class WriterChannel(NamedTuple):
     Attributes:
         channel: to the server.
         shared_nbytes: memory that one writer may share with the server; 0 over TCP.
+        packer: of payloads to the server; None: they are not compressed.
     """
 
     channel: Channel
     shared_nbytes: int
+    packer: PayloadPacker | None = None
 
 
 def connect(access: ServerAccess) -> Link:
@@ -88,17 +104,18 @@ def connect(access: ServerAccess) -> Link:
         DeadlineExceeded: the handshake took longer than `timeout` seconds.
     """
     may_map = access.address.is_unix and has_sealed_memory()
-    channel, welcome, may_map = _welcomed(access, may_map)
-    channel.expect(answers.AnyAnswer, answers.LARGEST_NBYTES, LARGEST_PAYLOAD)
-    return Link(channel, str(access.address), welcome.served, MappedBlocks(may_map=may_map))
+    channel, welcome, may_map, packer = _welcomed(access, may_map)
+    channel.expect(answers.AnyAnswer | Packed, answers.LARGEST_NBYTES, LARGEST_PAYLOAD)
+    return Link(channel, str(access.address), welcome.served, MappedBlocks(may_map=may_map), packer=packer)
 
 
 def connect_writers(access: ServerAccess) -> WriterChannel:
     """Returns a connection for the operations of writers; see `connect`."""
     may_map = access.address.is_unix and has_sealed_memory()
-    channel, welcome, _ = _welcomed(access, may_map)
+    channel, welcome, _, packer = _welcomed(access, may_map)
     channel.expect(Hello | Goodbye | answers.Done | writing.WriterAnswer, writing.LARGEST_ANSWER_NBYTES, 0)
-    return WriterChannel(channel, writing.MOST_SHARED_NBYTES if may_map and welcome.in_place else 0)
+    shared_nbytes = writing.MOST_SHARED_NBYTES if may_map and welcome.in_place else 0
+    return WriterChannel(channel, shared_nbytes, packer)
 
 
 def _welcomed(access: ServerAccess, may_map: bool) -> _Welcomed:
@@ -106,8 +123,9 @@ def _welcomed(access: ServerAccess, may_map: bool) -> _Welcomed:
     channel = _channel(access)
     try:
         channel.expect(handshake.ToClient, handshake.LARGEST_WELCOME_NBYTES, 0)
-        welcome = _shake_hands(channel, access.token, _Reader(channel, deadline), may_map)
-        return _Welcomed(channel, welcome, may_map)
+        welcome = _shake_hands(channel, access, _Reader(channel, deadline), may_map)
+        agreed = access.offer if welcome.compresses is True else None
+        return _Welcomed(channel, welcome, may_map, None if agreed is None else PayloadPacker(agreed))
     except HeadraceError as error:
         channel.close()
         kind = Disconnected if isinstance(error, Disconnected) else type(error)
@@ -184,8 +202,8 @@ class _Reader:
                 self._channel.send_rest()
 
 
-def _shake_hands(channel: Channel, token: bytes | None, reader: _Reader, may_map: bool) -> Welcome:
-    nonce = new_nonce()
+def _shake_hands(channel: Channel, access: ServerAccess, reader: _Reader, may_map: bool) -> Welcome:
+    nonce, token, offer = new_nonce(), access.token, access.offer
     channel.send_soon(Greeting(nonce=nonce))
     challenge = reader.receive()
     if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_NBYTES:
@@ -195,7 +213,8 @@ def _shake_hands(channel: Channel, token: bytes | None, reader: _Reader, may_map
     has_proof = token is not None and challenge.needs_token
     mac = proof(token, "client", nonce, challenge.nonce) if token is not None and has_proof else b""
     with suppress(Disconnected):  # Receiving tells why.
-        channel.send_soon(Proof(mac=mac, in_place=may_map))
+        compressed = UNSET if offer is None else list(offer.paths)
+        channel.send_soon(Proof(mac=mac, in_place=may_map, compressed=compressed))
     welcome = reader.receive()
     if not isinstance(welcome, Welcome):
         raise ProtocolError(f"expected a welcome, got {type(welcome).__name__}")

@@ -16,12 +16,14 @@ from typing import Any, Protocol
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.channel import Channel
-from headrace.leases.frames import Frame, Payload, ProtocolError
+from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.client.batch_form import BatchForm
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.known_views import KnownViews
 from headrace.server.client.reply import Reply
+from headrace.server.compression.packing import PayloadPacker
+from headrace.server.compression.unpacking import PayloadUnpacker
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, Sampled, SampledAgain
 from headrace.server.messages.handshake import Served
@@ -50,9 +52,10 @@ class Link:
         served: as the server described it.
         blocks: of the batch arena.
         clock: of the heartbeat.
+        packer: of payloads to the server, which may compress its own, too; None: none are compressed.
 
     Attributes:
-        served, blocks: see above.
+        served, blocks, packer: see above.
         failure: why the connection has ended; None while it has not.
         views: that the server knows.
     """
@@ -64,8 +67,11 @@ class Link:
         served: dict[str, Served],
         blocks: MappedBlocks,
         clock: Clock = SYSTEM_CLOCK,
+        packer: PayloadPacker | None = None,
     ) -> None:
         self._channel = channel
+        self.packer = packer
+        self._unpacker = None if packer is None else PayloadUnpacker(LARGEST_PAYLOAD)
         self._peer = peer
         self.served = served
         self.blocks = blocks
@@ -153,15 +159,15 @@ class Link:
             raise
         return replies
 
-    def post(self, message: Message, parts: Sequence[memoryview] = ()) -> None:
-        """Sends a message that a listener's answers confirm; see `listen`.
+    def post(self, *messages: Message, parts: Sequence[memoryview] = ()) -> None:
+        """Sends messages, the last one with a payload, that a listener's answers confirm; see `listen`.
 
         Raises:
             Disconnected, Closed: the connection has ended.
         """
         self._check_alive()
         try:
-            self._channel.send_soon(message, parts=parts, most=_MOST_UNSENT_NBYTES)
+            self._channel.send_soon(*messages, parts=parts, most=_MOST_UNSENT_NBYTES)
         except Disconnected as error:
             self.fail(error)
             raise
@@ -313,6 +319,11 @@ class Link:
             raise Disconnected(f"no sign of life in {ASK_SECONDS + ANSWER_SECONDS:g} s")
 
     def _take(self, frame: Frame) -> None:
+        if self._unpacker is not None:
+            whole = self._unpacker.take(frame)
+            if whole is None:
+                return
+            frame = whole
         message = frame.message
         if isinstance(message, Answer):
             self._answered(message, frame.payload)

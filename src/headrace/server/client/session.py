@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -16,9 +17,12 @@ from headrace.server.client.link import Link
 from headrace.server.client.queues.sample_stream import SampleStream
 from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.client.writers.writer_connection import WriterConnection
+from headrace.server.compression.choice import CompressedColumns
 from headrace.server.messages.requests import Request
+from headrace.spec import Signature
 from headrace.system import has_sealed_memory
 
+_LOGGER = logging.getLogger(__name__)
 _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 1.0
 
@@ -47,7 +51,28 @@ class Session:
         self._is_closed = False
         self._connecting = threading.Lock()
         self._link = connect(access)
+        if access.columns is not None:
+            self._check_compression(access.columns)
         self._writers: WriterConnection | None = None
+
+    def _check_compression(self, columns: CompressedColumns) -> None:
+        """Checks the columns to be compressed, and warns if the server does not compress.
+
+        Raises:
+            ValueError: the server has no such column.
+        """
+        try:
+            signatures = [each.signature for each in self._link.served.values() if each.signature is not None]
+            known = [name for each in signatures for name in Signature.from_json(each).columns]
+            columns.check_known(dict.fromkeys(known), self.peer)
+        except BaseException:
+            self._link.close()
+            raise
+        if self.access.offer is not None and self._link.packer is None:
+            _LOGGER.warning(
+                "%s does not compress, so the columns travel as they are; install headrace[zstd] there",
+                self.peer,
+            )
 
     def link(self, timeout: float | None = None) -> Link:
         """Returns the connection, and makes a new one if the last has ended; see `Connected.link`."""

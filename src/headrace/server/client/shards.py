@@ -13,6 +13,7 @@ from headrace.replay.shards.replay import ShardedReplay
 from headrace.replay.shards.together import AtOnce
 from headrace.server.client.client import Client
 from headrace.server.client.remote_replay import RemoteReplay
+from headrace.server.compression.choice import CompressionChoice
 
 CALL_SECONDS = 5.0
 """Seconds until a server that does not answer is taken for lost."""
@@ -102,6 +103,7 @@ def shards(
     token: str | bytes | None = None,
     tls: ssl.SSLContext | None = None,
     timeout: float | None = CALL_SECONDS,
+    compression: CompressionChoice = None,
     seed: int | None = None,
     first_lane: int = 0,
 ) -> ShardedReplay:
@@ -116,6 +118,7 @@ def shards(
         name: of the replay on every server; all have the same signature and tables.
         token, tls: as `hr.Client` takes them, for all servers.
         timeout: seconds until a server that does not answer is taken for lost.
+        compression: as `hr.Client` takes it, for all servers.
         seed: of the choice of servers; None takes one from the system.
         first_lane: number of this process's first lane. Where many processes write few lanes each, give each its own
             number, such as its rank, so that they fill all servers.
@@ -137,6 +140,6 @@ def shards(
     ...     server.stop()
     ...     replay.close()
     """
-    connect = partial(Client, token=token, tls=tls, timeout=timeout)
+    connect = partial(Client, token=token, tls=tls, timeout=timeout, compression=compression)
     openers = [ShardOpener(connect, partial(str, address), name) for address in addresses]
     return ShardsOfServers(openers, seed=seed, first_lane=first_lane)

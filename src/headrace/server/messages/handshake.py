@@ -47,10 +47,12 @@ class Proof(Message):
     Attributes:
         mac: the client's proof; empty where no token is asked for.
         in_place: whether the client can map memory of the server.
+        compressed: paths of the columns that the client wants compressed by zstd; unset: it does not speak zstd.
     """
 
     mac: bytes = b""
     in_place: bool = False
+    compressed: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Served(msgspec.Struct, omit_defaults=True):
@@ -77,12 +79,14 @@ class Welcome(Message):
         version: of the server's Headrace.
         in_place: whether large batches come in shared memory.
         served: by name.
+        compresses: whether payloads may be compressed in both directions; unset: they may not.
     """
 
     mac: bytes
     version: str
     in_place: bool
     served: dict[str, Served]
+    compresses: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 RefusalKind: TypeAlias = Literal["authentication", "protocol", "closed"]

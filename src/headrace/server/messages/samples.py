@@ -37,6 +37,7 @@ class SampleLayout:
 
     Attributes:
         nbytes: of a sample.
+        leaves: maps the path of each leaf of a sample to its bytes in it.
         places: number of samples that a client may have sent without an acknowledgement: 64, or fewer where these would
             take more than 4 MiB, but at least 2.
         count_offset: of the page behind the samples, in shared memory.
@@ -48,10 +49,12 @@ class SampleLayout:
 
     def __init__(self, signature: Signature) -> None:
         offsets, formats, end = [], [], 0
-        for spec in signature.columns.values():
+        self.leaves: dict[str, slice] = {}
+        for path, spec in signature.columns.items():
             dtype = spec.dtype.newbyteorder("<")
             offsets.append(end)
             formats.append((dtype, spec.shape))
+            self.leaves[path] = slice(end, end + spec.nbytes)
             end += _aligned(math.prod(spec.shape) * dtype.itemsize)
         self.nbytes = max(end, _ALIGNMENT)
         self._has_bools = any(spec.dtype.kind == "b" for spec in signature.columns.values())

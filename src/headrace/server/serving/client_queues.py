@@ -168,7 +168,7 @@ class ClientQueues:
                 self._sender.send(Done(number=number))
                 return
             try:
-                copies = self._sender.placed_copies(arrays)
+                copies = self._sender.placed_copies(dict(zip(served.columns, arrays, strict=True)))
                 self._sender.send_batch(QueueBatch(number=number, arrays=copies.places, info=info), copies)
             except Exception as error:
                 self._sender.send(Failed(number=number, failure=failure_of(error)))

@@ -11,6 +11,7 @@ from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame
 from headrace.leases.messages import Goodbye
 from headrace.leases.selector import PeerSelector
+from headrace.server.compression.packing import PayloadPacker
 from headrace.server.limits import Limits
 from headrace.server.messages import requests
 from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
@@ -60,11 +61,14 @@ class ClientRequests:
         services: of the server.
         send: to the client, without waiting.
         arena: for large batches, if the client maps memory.
+        packer: of batches, if the client wants them compressed.
     """
 
-    def __init__(self, services: Services, send: Send, arena: BatchArena | None) -> None:
+    def __init__(
+        self, services: Services, send: Send, arena: BatchArena | None, packer: PayloadPacker | None
+    ) -> None:
         self._services = services
-        self._sender = BatchSender(send, arena)
+        self._sender = BatchSender(send, arena, packer)
         self._samples = ClientSamples(
             services.selector, services.deadlines, self._sender, services.limits.payload_nbytes
         )

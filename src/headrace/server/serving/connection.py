@@ -8,16 +8,23 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec import UNSET, UnsetType
+
 from headrace.clock import Clock
 from headrace.errors import AuthenticationError, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
+from headrace.server.compression import zstd
+from headrace.server.compression.choice import CompressedColumns
+from headrace.server.compression.packing import PayloadPacker
+from headrace.server.compression.unpacking import PayloadUnpacker
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages import handshake, requests
 from headrace.server.messages.answers import Done
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
+from headrace.server.messages.packed import Packed
 from headrace.server.messages.writing import WriterRequest
 from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.server.serving.client_requests import ClientRequests, Services
@@ -66,6 +73,7 @@ class ServedConnection:
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
         # After the handshake.
         self._requests: ClientRequests | None = None
+        self._unpacker: PayloadUnpacker | None = None
         self._heartbeat = Heartbeat()
         self._is_ending = False
         self._has_ended = False
@@ -115,7 +123,9 @@ class ServedConnection:
         if self._is_ending:
             return
         if self._requests is not None:
-            self._requests.take(frame)
+            whole = frame if self._unpacker is None else self._unpacker.take(frame)
+            if whole is not None:
+                self._requests.take(whole)
         elif self._handshake is not None:
             self._shake_hands(self._handshake, frame.message)
 
@@ -146,13 +156,20 @@ class ServedConnection:
         assert isinstance(message, Proof)
         in_place = self._is_unix and message.in_place and has_sealed_memory()
         self._handshake = None
-        self._requests = ClientRequests(self._host, self.send, BatchArena() if in_place else None)
         largest = self._host.limits.payload_nbytes
-        self.channel.expect(requests.AnyRequest | WriterRequest, requests.LARGEST_NBYTES, largest)
+        packer = None if self._is_unix else _agreed_packer(message.compressed)
+        if packer is not None:
+            self._unpacker = PayloadUnpacker(largest)
+        self._requests = ClientRequests(self._host, self.send, BatchArena() if in_place else None, packer)
+        self.channel.expect(requests.AnyRequest | WriterRequest | Packed, requests.LARGEST_NBYTES, largest)
         self._host.count_welcome()
         self.send(
             Welcome(
-                mac=mac, version=self._host.version, in_place=in_place, served=self._host.served.described
+                mac=mac,
+                version=self._host.version,
+                in_place=in_place,
+                served=self._host.served.described,
+                compresses=UNSET if packer is None else True,
             )
         )
 
@@ -209,6 +226,13 @@ class ServedConnection:
             self._requests.close()
         self._host.has_ended(self, error)
         self.channel.close()
+
+
+def _agreed_packer(wanted: list[str] | UnsetType) -> PayloadPacker | None:
+    """Returns the packer for a client that wants these columns compressed; None where this process has no zstd."""
+    if wanted is UNSET or not zstd.is_installed():
+        return None
+    return PayloadPacker(CompressedColumns(tuple(wanted)))
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -98,7 +98,7 @@ class ClientSamples:
         self._sender = sender
         self._most_nbytes = most_nbytes
         self._warning = self._refusal = ""
-        self._forms = BatchForms()
+        self._forms = BatchForms(sender.packer)
         self._views: dict[int, Mapping[str, View]] = {}
         self._item_nbytes: dict[tuple[str, int | None], int] = {}
         self._samplings: dict[str, Sampling] = {}
@@ -162,7 +162,7 @@ class ClientSamples:
                 nbytes += answer.nbytes
         finally:
             for answer in answers:
-                self._sender.send(answer.message, parts=answer.parts)
+                self._sender.send_columns(answer.message, answer.parts, answer.paths)
         if large is not None:
             self._answer_large(numbers[0], wanted, large)
             numbers.popleft()
@@ -182,7 +182,7 @@ class ClientSamples:
         random = None if request.seed is None else np.random.default_rng(request.seed)
         item = replay.table(request.table).peek(max_rows=request.max_rows, random=random)
         answer = batch_answer(request.number, item, replay.signature, None, None)
-        self._sender.send(answer.message, parts=answer.arrays.parts)
+        self._sender.send_batch(answer.message, answer.arrays)
 
     def list_keys(self, request: ListKeys, replay: LocalReplay) -> None:
         """Answers with the keys of a table.
@@ -218,7 +218,7 @@ class ClientSamples:
             self._sender.send(Done(number=request.number))
             return
         answer = batch_answer(request.number, found, replay.signature, views, None)
-        self._sender.send(answer.message, parts=answer.arrays.parts)
+        self._sender.send_batch(answer.message, answer.arrays)
 
     def _views_of(self, request: Sample | GetItems) -> Mapping[str, View] | None:
         if request.views is None:
@@ -250,7 +250,7 @@ class ClientSamples:
         if small is None:
             self._answer_large(number, wanted, batch)
         else:
-            self._sender.send(small.message, parts=small.parts)
+            self._sender.send_columns(small.message, small.parts, small.paths)
 
     def _answer_large(self, number: int, wanted: _Wanted, batch: ReplaySample) -> None:
         answer = batch_answer(number, batch, wanted.replay.signature, wanted.views, self._sender.arena)

@@ -59,12 +59,14 @@ class ServedQueue:
 
     Attributes:
         core: its inside.
+        columns: paths of the leaves of a sample.
         layout: of its samples.
         block_layout: of blocks of its samples.
     """
 
     def __init__(self, queue: BatchQueue, selector: PeerSelector) -> None:
         self.core = core_of(queue)
+        self.columns = tuple(queue.signature.columns)
         self.layout = SampleLayout(queue.signature)
         self.block_layout = BlockLayout(queue.signature, self.core.batch_size)
         self._selector = selector

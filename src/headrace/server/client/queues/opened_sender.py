@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.kernels.shared_count import SharedCount
 from headrace.leases.frames import ProtocolError
 from headrace.server.client.link import Link
+from headrace.server.client.queues.packed_samples import PackedSamples
 from headrace.server.messages.answers import Answer, Failed, SamplesStored
 
 _MOST_STORED = 1 << 62
@@ -17,17 +18,21 @@ class OpenedSender:
         link: the connection.
         number: of the request that opened the sender, which answers name.
         count: number of the last sample that is in the queue.
+        samples: packs those on their way.
         is_shared: whether the server writes the count itself.
 
     Attributes:
-        link, number, count, is_shared: see above.
+        link, number, count, samples, is_shared: see above.
         error: the queue's refusal.
     """
 
-    __slots__ = ("count", "error", "is_shared", "link", "number")
+    __slots__ = ("count", "error", "is_shared", "link", "number", "samples")
 
-    def __init__(self, link: Link, number: int, count: SharedCount, *, is_shared: bool) -> None:
+    def __init__(
+        self, link: Link, number: int, count: SharedCount, samples: PackedSamples, *, is_shared: bool
+    ) -> None:
         self.link, self.number, self.count, self.is_shared = link, number, count, is_shared
+        self.samples = samples
         self.error: Exception | None = None
 
     def take(self, answer: Answer) -> None:

@@ -26,6 +26,7 @@ from headrace.kernels.shared_count import SharedCount
 from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
 from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
+from headrace.server.client.queues.packed_samples import PackedSamples
 from headrace.server.client.queues.sample_blocks import Piece, SampleBlocks
 from headrace.server.client.queues.sample_ring import SampleRing
 from headrace.server.client.served_again import check_same
@@ -79,7 +80,7 @@ class SampleStream:
     """
 
     def __init__(self, client: Linked, queue: str, signature: Signature) -> None:
-        layout = SampleLayout(signature)
+        layout = self._layout = SampleLayout(signature)
         self._client = client
         self._queue = queue
         self._signature = signature
@@ -363,7 +364,8 @@ class SampleStream:
                     row=piece.row,
                 )
                 try:
-                    sender.link.post(message, parts)
+                    before, packed = sender.samples.packed(parts)
+                    sender.link.post(*before, message, parts=packed)
                 except (Disconnected, Closed):
                     break
                 self._sent += count
@@ -402,7 +404,8 @@ class SampleStream:
                 self._count.set(self._stored)
                 most_nbytes = min(_MESSAGE_NBYTES, answer.most_nbytes)
                 self._together = max(1, min(self._places // 2, most_nbytes // self._sample_nbytes))
-                sender = OpenedSender(link, reply.number, self._count, is_shared=self._is_shared)
+                samples = PackedSamples(self._layout, link.packer)
+                sender = OpenedSender(link, reply.number, self._count, samples, is_shared=self._is_shared)
                 link.listen(reply.number, sender.take)
                 self._sender = sender
                 self._open_forks = self._forks

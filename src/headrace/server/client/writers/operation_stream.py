@@ -15,12 +15,13 @@ import msgspec
 
 from headrace.errors import Disconnected
 from headrace.leases.frames import Payload
-from headrace.leases.messages import packed
+from headrace.leases.messages import Message, packed
 from headrace.replay.intake.later_made import LaterMade
 from headrace.replay.intake.writer_like import Made
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.writers.made_items import MadeItems
 from headrace.server.client.writers.operation_log import NO_USE, OperationLog, Use
+from headrace.server.client.writers.packed_steps import PackedSteps
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
 from headrace.server.client.writers.writer_link import Connection, WriterLink
@@ -72,6 +73,7 @@ class OperationStream(WriterLink):
         super().__init__(opening, timeout)
         self._memory = StepMemory(signature, opening.lanes, shared_nbytes)
         self._buffer = StepBuffer(self._memory)
+        self._packed_steps = PackedSteps(signature, opening.lanes)
         self._buffer_use = NO_USE
         # Whether the collected steps are sent after a moment.
         self._is_gathering = False
@@ -339,7 +341,11 @@ class OperationStream(WriterLink):
     def _post(self, link: Connection, operation: Operation, payload: Payload | SharedSteps) -> None:
         """Sends an operation; steps in shared memory become a payload for a server that does not map it."""
         if not isinstance(payload, SharedSteps):
-            link.send(operation, payload=payload)
+            before: Sequence[Message] = ()
+            if link.packer is not None and len(payload):
+                before, parts = self._packed_steps.packed(link.packer, operation, payload)
+                payload = b"".join(parts) if before else payload
+            link.send(*before, operation, payload=payload)
         elif link.shared_nbytes:
             link.send(operation, payload=payload.payload)
         else:

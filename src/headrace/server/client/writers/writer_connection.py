@@ -46,7 +46,7 @@ class WriterConnection:
     Attributes:
         timeout: see above.
         channel: to the server.
-        shared_nbytes: see `WriterChannel`.
+        shared_nbytes, packer: see `WriterChannel`.
         session: the name of the client's session, 16 random bytes.
         numbers: of its writers.
     """
@@ -74,7 +74,7 @@ class WriterConnection:
         self._goodbye: Closed | None = None
         self.session = os.urandom(16)
         self.numbers = count()
-        self.channel, self.shared_nbytes = connect()
+        self.channel, self.shared_nbytes, self.packer = connect()
         _FOLLOWERS.add(self)
         PEERS.add(self)
 
@@ -172,7 +172,7 @@ class WriterConnection:
         while not self._stop.wait(pause):
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
-                channel, shared_nbytes = self._connect()
+                channel, shared_nbytes, packer = self._connect()
             except OSError as error:
                 if isinstance(error, PermissionError):
                     self._give_up(error)
@@ -187,7 +187,7 @@ class WriterConnection:
                 if self._stop.is_set():
                     channel.close()
                     return
-                self.channel, self.shared_nbytes = channel, shared_nbytes
+                self.channel, self.shared_nbytes, self.packer = channel, shared_nbytes, packer
                 self._heartbeat.restart()
                 PEERS.add(self)
             for stream in self.streams():

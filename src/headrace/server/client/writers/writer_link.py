@@ -11,6 +11,7 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import Message
+from headrace.server.compression.packing import PayloadPacker
 from headrace.server.messages.writing import CloseWriter, OpenWriter, StopWaiting
 from headrace.waits import Wait
 
@@ -20,9 +21,11 @@ class Connection(Protocol):
 
     Attributes:
         shared_nbytes: memory that a writer may share with the server.
+        packer: of steps; None: they are not compressed.
     """
 
     shared_nbytes: int
+    packer: PayloadPacker | None
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
         """Sends messages, the last one with payload and descriptors, without waiting for the server."""

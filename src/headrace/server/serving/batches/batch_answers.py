@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,19 +26,29 @@ class PlacedArrays(NamedTuple):
     Attributes:
         places: one per array.
         parts: the payload.
+        paths: of the column of each part; None: it is not of a column.
         blocks: of the arena, in which some of them lie.
     """
 
     places: list[PlacedArray]
     parts: list[memoryview]
+    paths: list[str | None]
     blocks: set[int]
 
 
-def placed(arrays: Iterable[NDArray[Any]], arena: BatchArena | None) -> PlacedArrays:
-    """Returns where arrays lie: in the arena, or one after the other in the payload."""
-    found = PlacedArrays([], [], set())
+def placed(
+    arrays: Collection[NDArray[Any]], arena: BatchArena | None, paths: Iterable[str | None] | None = None
+) -> PlacedArrays:
+    """Returns where arrays lie: in the arena, or one after the other in the payload.
+
+    Args:
+        arrays: to be sent.
+        arena: in which some may lie.
+        paths: of their columns, for `PlacedArrays.paths`; None: they are not of columns.
+    """
+    found = PlacedArrays([], [], [], set())
     offset = 0
-    for array in arrays:
+    for array, path in zip(arrays, [None] * len(arrays) if paths is None else paths, strict=True):
         place = None if arena is None or array.nbytes < _LEAST_PLACED_NBYTES else arena.place_of(array)
         if place is not None:
             found.blocks.add(place[0])
@@ -48,6 +58,7 @@ def placed(arrays: Iterable[NDArray[Any]], arena: BatchArena | None) -> PlacedAr
         found.places.append(PlacedArray(contiguous.dtype.str, array.shape, None, offset))
         if contiguous.nbytes:
             found.parts.append(contiguous.reshape(-1).view(np.uint8).data)
+            found.paths.append(path)
         offset += contiguous.nbytes
     return found
 
@@ -76,7 +87,7 @@ def batch_answer(
         arena: in which large arrays of the batch may lie.
     """
     names, arrays = named_arrays(batch, signature, views)
-    found = placed(arrays, arena)
+    found = placed(arrays, arena, column_paths(names, len(arrays), signature, views))
     message = Sampled(
         number=number,
         names=names,
@@ -102,6 +113,31 @@ def named_arrays(
     if batch.mask is not None:
         arrays.append(batch.mask)
     return names, arrays
+
+
+def column_paths(
+    names: list[tuple[str, str]] | None,
+    count: int,
+    signature: Signature,
+    views: Mapping[str, View] | None,
+) -> list[str | None]:
+    """Returns the path of the stored column that each of `count` arrays shows; None: the array shows no column.
+
+    Args:
+        names: see `named_arrays`.
+        count: number of arrays.
+        signature: of the replay.
+        views: of the request.
+    """
+    found: list[str | None]
+    if names is None or views is None:
+        found = [*signature.columns]
+    else:
+        stored = {name: view.data_col or name for name, view in views.items()}
+        # Masks have names of their own, and no view.
+        shown = [(stored.get(name, name), leaf) for name, leaf in names]
+        found = [f"{path}/{leaf}" if leaf else path for path, leaf in shown]
+    return found + [None] * (count - len(found))
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.server.compression.packing import PayloadPacker
 from headrace.server.messages.answers import PlacedArray, Sampled, SampledAgain
-from headrace.server.serving.batches.batch_answers import named_arrays
+from headrace.server.serving.batches.batch_answers import column_paths, named_arrays
 from headrace.spec import Signature
 from headrace.views.view import View
 
@@ -24,17 +25,26 @@ class _Form(NamedTuple):
     Attributes:
         number: of the form.
         spans: first and last byte of the parts of the buffer that are sent.
+        paths: of the column of each part; None: nothing is to be compressed.
     """
 
     number: int
     spans: list[tuple[int, int]]
+    paths: list[str | None] | None
 
 
 class SmallAnswer(NamedTuple):
-    """An answer, and the payload behind it."""
+    """An answer, and the payload behind it.
+
+    Attributes:
+        message: the answer.
+        parts: the payload.
+        paths: of the column of each part; None: nothing is to be compressed.
+    """
 
     message: Sampled | SampledAgain
     parts: list[memoryview]
+    paths: list[str | None] | None
 
     @property
     def nbytes(self) -> int:
@@ -50,13 +60,20 @@ class SmallAnswer(NamedTuple):
             return False
         first.count += 1
         self.parts.extend(other.parts)
+        if self.paths is not None and other.paths is not None:
+            self.paths.extend(other.paths)
         return True
 
 
 class BatchForms:
-    """The forms that one client knows."""
+    """The forms that one client knows.
 
-    def __init__(self) -> None:
+    Args:
+        packer: of batches, if the client wants them compressed.
+    """
+
+    def __init__(self, packer: PayloadPacker | None = None) -> None:
+        self._packer = packer
         self._forms: dict[object, _Form] = {}
 
     def answer(
@@ -89,8 +106,9 @@ class BatchForms:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.clear()
             begins = [_address(array) - _address(memory.buffer) for array in arrays]
-            spans = _spans(begins, arrays)
-            form = self._forms[memory.form] = _Form(len(self._forms), spans)
+            spans, span_paths = _spans(begins, arrays, self._compressed(arrays, names, signature, views))
+            paths = span_paths if any(span_paths) else None
+            form = self._forms[memory.form] = _Form(len(self._forms), spans, paths)
             message = Sampled(
                 number=number,
                 names=names,
@@ -104,23 +122,49 @@ class BatchForms:
                 warning=warning,
                 form=form.number,
             )
-        return SmallAnswer(message, [data[begin:end] for begin, end in form.spans])
+        return SmallAnswer(
+            message, [data[begin:end] for begin, end in form.spans], form.paths and [*form.paths]
+        )
+
+    def _compressed(
+        self,
+        arrays: Sequence[NDArray[Any]],
+        names: list[tuple[str, str]] | None,
+        signature: Signature,
+        views: Mapping[str, View] | None,
+    ) -> list[str | None]:
+        """Returns for each array the path of its column if it is to be compressed, None otherwise."""
+        packer = self._packer
+        if packer is None:
+            return [None] * len(arrays)
+        paths = column_paths(names, len(arrays), signature, views)
+        return [
+            path if packer.takes(path, array.nbytes) else None
+            for array, path in zip(arrays, paths, strict=True)
+        ]
 
 
 def _address(array: NDArray[Any]) -> int:
     return array.ctypes.data
 
 
-def _spans(begins: Sequence[int], arrays: Sequence[NDArray[np.generic]]) -> list[tuple[int, int]]:
-    """Returns the parts of the buffer that hold arrays: bytes between them are not for the client."""
+def _spans(
+    begins: Sequence[int], arrays: Sequence[NDArray[np.generic]], paths: Sequence[str | None]
+) -> tuple[list[tuple[int, int]], list[str | None]]:
+    """Returns the parts of the buffer that hold arrays, with the paths of those to be compressed.
+
+    Bytes between the parts are not for the client.
+    """
     spans: list[tuple[int, int]] = []
-    for begin, array in sorted(zip(begins, arrays, strict=True), key=lambda each: each[0]):
+    found: list[str | None] = []
+    for begin, array, path in sorted(zip(begins, arrays, paths, strict=True), key=lambda each: each[0]):
         end = begin + array.nbytes
-        if spans and spans[-1][1] == begin:
+        if spans and spans[-1][1] == begin and path is None and found[-1] is None:
             spans[-1] = spans[-1][0], end
         elif begin < end:
             spans.append((begin, end))
-    return spans
+            found.append(path)
+    return spans, found
 
 
 def _place(begin: int, spans: Sequence[tuple[int, int]]) -> int:

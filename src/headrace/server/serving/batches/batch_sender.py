@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.messages import Message
+from headrace.server.compression.packing import PayloadPacker
 from headrace.server.messages.answers import ForgetBlocks, GrantBlocks
 from headrace.server.serving.batches.batch_answers import PlacedArrays, placed
 from headrace.server.serving.batches.batch_arena import BatchArena
@@ -32,21 +33,24 @@ class BatchSender:
     Args:
         send: messages.
         arena: for large batches, if the client maps memory.
+        packer: of batches, if the client wants them compressed.
 
     Attributes:
-        send, arena: see above.
+        send, arena, packer: see above.
         pool: of memory for arrays that will be sent.
     """
 
-    def __init__(self, send: Send, arena: BatchArena | None) -> None:
+    def __init__(self, send: Send, arena: BatchArena | None, packer: PayloadPacker | None = None) -> None:
         self.send = send
         self.arena = arena
+        self.packer = packer
         self.pool = arena or Pool()
 
-    def placed_copies(self, arrays: Iterable[NDArray[Any]]) -> PlacedArrays:
-        """Returns where arrays lie that the sender may keep; those that the client can map are copies."""
+    def placed_copies(self, columns: Mapping[str, NDArray[Any]]) -> PlacedArrays:
+        """Returns where columns lie that the sender may keep; those that the client can map are copies."""
+        arrays = columns.values()
         if self.arena is None:
-            return placed(arrays, None)
+            return placed(arrays, None, columns)
         copies = []
         for array in arrays:
             copy = self.arena.empty(array.shape, array.dtype)
@@ -59,7 +63,23 @@ class BatchSender:
         if self.arena is not None:
             self.arena.lend(arrays.blocks)
             self._grant_blocks(self.arena)
-        self.send(message, parts=arrays.parts)
+        self.send_columns(message, arrays.parts, arrays.paths)
+
+    def send_columns(
+        self, message: Message, parts: Sequence[memoryview], paths: Sequence[str | None] | None
+    ) -> None:
+        """Sends an answer with a payload.
+
+        Args:
+            message: the answer.
+            parts: of the payload.
+            paths: of the column of each part; None: they are sent as they are.
+        """
+        if self.packer is None or paths is None:
+            self.send(message, parts=parts)
+            return
+        before, packed = self.packer.packed(parts, paths)
+        self.send(*before, message, parts=packed)
 
     def _grant_blocks(self, arena: BatchArena) -> None:
         new = arena.take_new()

@@ -1,0 +1,1 @@
+"""Compression of payloads between machines."""
