@@ -155,6 +155,16 @@ class Stepped(Message):
     """Worker without shared memory to collector: a step was taken since the last message of this kind."""
 
 
+class RowsHeld(Message):
+    """Worker without shared memory to collector: the rows of the next commit are fetched beside this connection.
+
+    Attributes:
+        number: by which the worker's process finds them.
+    """
+
+    number: int
+
+
 class Proceed(Message):
     """Collector to worker: one more rollout may be begun.
 
@@ -283,6 +293,7 @@ AnyMessage: TypeAlias = (
     | Failed
     | Progress
     | Stepped
+    | RowsHeld
     | Proceed
     | Preempt
     | WeightsAt

@@ -37,7 +37,7 @@ class CommitColumns(NamedTuple):
 
 def packed_columns(
     signature: Signature, columns: Columns, finals: Columns, following: Columns | None = None
-) -> bytes:
+) -> memoryview:
     """Returns the payload of a commit; see `CommitColumns`.
 
     Args:
@@ -46,12 +46,19 @@ def packed_columns(
         finals: each column of the final rows, `[m, ...]`.
         following: each observed column after the last step, `[lanes, ...]`; None: left out.
     """
-    return b"".join(
-        np.ascontiguousarray(given[name]).astype(spec.dtype.newbyteorder("<"), copy=False).tobytes()
+    parts = [
+        (given[name], spec.dtype.newbyteorder("<"))
         for given in (columns, finals, following or {})
         for name, spec in signature.columns.items()
         if name in given
-    )
+    ]
+    payload = np.empty(sum(column.size * dtype.itemsize for column, dtype in parts), np.uint8)
+    begin = 0
+    for column, dtype in parts:
+        end = begin + column.size * dtype.itemsize
+        payload[begin:end].view(dtype).reshape(column.shape)[...] = column
+        begin = end
+    return payload.data
 
 
 def unpacked_columns(

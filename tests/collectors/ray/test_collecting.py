@@ -8,10 +8,12 @@ import time
 from functools import partial
 
 import cloudpickle
+import gymnasium as gym
 import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.collectors.ray.channels import CollectorEnd
 from headrace.testing import CounterEnv, counter_env_fns, in_turn
 from headrace.testing.envpools import CounterEnvPool
 
@@ -220,3 +222,57 @@ def test_an_asynchronous_pool_in_an_actor(take):
     for batch, other in zip(found, expected, strict=True):
         for name in set(batch) - {"policy_version"}:
             np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
+
+
+def plasma_mappings():
+    """The address ranges in which this process maps Ray's object store."""
+    with open("/proc/self/maps") as maps:
+        lines = [line.split() for line in maps if "plasma" in line]
+    return [tuple(int(end, 16) for end in line[0].split("-")) for line in lines]
+
+
+def test_large_rollouts_are_read_in_place_in_the_object_store(take, monkeypatch):
+    # CY2: one reference of raw buffers each; also the last one of a worker that ends right behind it.
+    places = []
+
+    class Frames(CounterEnv):
+        def __init__(self):
+            super().__init__(7)
+            self.observation_space = gym.spaces.Box(0, 255, (1 << 19,), np.uint8)
+
+        def reset(self, **options):
+            seen, info = super().reset(**options)
+            return self.frame(seen), info
+
+        def step(self, action):
+            seen, *others = super().step(action)
+            if self.episode == 6:  # Right behind the second rollout.
+                raise RuntimeError("an end")
+            return self.frame(seen), *others
+
+        @staticmethod
+        def frame(seen):
+            return np.resize(np.uint8([seen[2] + 1, 3]), 1 << 19)
+
+    def payloads(connection):
+        for frame in received(connection):
+            if len(frame.payload) > 1 << 20:
+                array = np.frombuffer(frame.payload, np.uint8)
+                places.append((array.ctypes.data, array.flags.writeable))
+                assert any(low <= array.ctypes.data < high for low, high in plasma_mappings())
+            yield frame
+
+    received = CollectorEnd.received
+    monkeypatch.setattr(CollectorEnd, "received", payloads)
+    options = {"frames_per_batch": 21, "restart_workers": False, **RAY}
+    with hr.AsyncCollector(Frames, lambda seen: np.zeros(len(seen), int), **options) as collector:
+        batches = take(collector, 2)
+        with pytest.raises(hr.WorkerDied, match="an end"):
+            take(collector, 9)
+    assert len(places) >= 2
+    assert not any(writeable for _, writeable in places)
+    for batch in batches:
+        t = batch["t"][0]
+        np.testing.assert_array_equal(batch["observation"][0, :, 0], t + 1)
+        np.testing.assert_array_equal(batch["next_observation"][0, :, 0], t + 2)
+        assert (batch["observation"][0, :, 1] == 3).all()

@@ -119,7 +119,7 @@ class WorkerHandle:
             last_step.close()
             PEERS.add(peer)
 
-        self.process.begin(send_task)
+        self.process.begin(send_task, rows_arrived=partial(PEERS.look, peer))
 
     def renew(self) -> None:
         """Starts another process in place of one that is gone; `start` follows."""

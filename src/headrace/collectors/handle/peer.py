@@ -22,6 +22,7 @@ from headrace.collectors.messages import (
     Paused,
     Progress,
     Ready,
+    RowsHeld,
     Stepped,
 )
 from headrace.errors import DeadlineExceeded, Disconnected
@@ -103,6 +104,8 @@ class WorkerPeer:
                 self._calls.progressed(progress, rows)
             case Stepped():
                 self._calls.stepped()
+            case RowsHeld():
+                """The channel fetches them; see `is_full`."""
             case MoreColumns(signature=signature, is_loaded=True) if rows is not None:
                 rows.reopen(signature)
             case MoreColumns(signature=signature) if rows is not None:
@@ -138,8 +141,8 @@ class WorkerPeer:
 
     @property
     def is_full(self) -> bool:
-        """See `Peer.is_full`: never, as a worker sends little while it does not read."""
-        return False
+        """See `Peer.is_full`: while rows of the next message are on their way. A worker sends little meanwhile."""
+        return self._process.awaits_rows
 
     def look(self) -> None:
         """See `Peer.look`."""
@@ -158,7 +161,8 @@ class WorkerPeer:
         """
         # Rules: collectors CX5
         limit = self._worker_timeout
-        seconds = self._steps.look(may_step=self._calls.may_step())
+        # Reports of an actor's steps wait behind its rows.
+        seconds = self._steps.look(may_step=self._calls.may_step() and not self._process.awaits_rows)
         if limit is None or seconds < limit:
             return
         hang = f"no step was finished for {seconds:.3g} s while collecting (worker_timeout={limit:g})"

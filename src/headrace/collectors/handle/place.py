@@ -19,8 +19,17 @@ class WorkerPlace(Protocol):
 
     channel: Channel
 
-    def begin(self, send_task: Callable[[], None]) -> None:
-        """Calls `send_task` once, as soon as the channel is connected, or when it is clear that it will never be."""
+    def begin(self, send_task: Callable[[], None], rows_arrived: Callable[[], None]) -> None:
+        """Begins to follow the process.
+
+        Args:
+            send_task: called once, as soon as the channel is connected, or when it is clear that it will never be.
+            rows_arrived: called whenever `awaits_rows` has become false.
+        """
+
+    @property
+    def awaits_rows(self) -> bool:
+        """Whether rows are on their way beside the channel, which gives no further message until they have arrived."""
 
     @property
     def is_waiting(self) -> bool:

@@ -71,9 +71,14 @@ class WorkerProcess:
         finally:
             theirs.close()
 
-    def begin(self, send_task: Callable[[], None]) -> None:
+    def begin(self, send_task: Callable[[], None], rows_arrived: Callable[[], None]) -> None:  # noqa: ARG002
         """See `WorkerPlace.begin`."""
         send_task()
+
+    @property
+    def awaits_rows(self) -> bool:
+        """See `WorkerPlace.awaits_rows`: never, as rows are written in place."""
+        return False
 
     def __str__(self) -> str:
         return f"pid {self.pid}"

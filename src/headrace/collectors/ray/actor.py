@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from headrace.collectors.ray.arriving_weights import ArrivingWeights
 from headrace.collectors.ray.channels import ActorEnd
 from headrace.collectors.ray.connecting import Listener, Secret
+from headrace.collectors.ray.large_commits import HeldRows
 from headrace.collectors.worker.inbox import WorkerInbox
 from headrace.collectors.worker.main import serve
 from headrace.errors import Disconnected
@@ -47,6 +48,7 @@ class WorkerActor:
         self._host: str = import_ray().util.get_node_ip_address()
         self._listener = Listener(self._host, secret)
         self._weights = ArrivingWeights()
+        self._held_rows = HeldRows()
         self._has_ended = threading.Event()
 
     def address(self) -> ActorAddress:
@@ -59,7 +61,7 @@ class WorkerActor:
         Args:
             timeout: seconds until the collector connects.
         """
-        channel = ActorEnd(self._listener.accept(timeout), self._weights)
+        channel = ActorEnd(self._listener.accept(timeout), self._weights, self._held_rows)
         try:
             return serve(channel, partial(self._watch, channel))
         finally:
@@ -69,6 +71,10 @@ class WorkerActor:
     def take_weights(self, data: NDArray[np.uint8] | None, number: int, sequence: int) -> None:
         """See `ArrivingWeights.take`; Ray has resolved the reference to the data."""
         self._weights.take(data, number, sequence)
+
+    def rows(self, number: int) -> NDArray[np.uint8]:
+        """Returns rows of a commit; Ray copies them into its object store once, as they are."""
+        return self._held_rows.take(number)
 
     def _watch(self, channel: ActorEnd, inbox: WorkerInbox) -> None:
         """Reports steps. Ends this process when the collector is gone, also in the middle of a step."""

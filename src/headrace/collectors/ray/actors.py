@@ -14,8 +14,9 @@ from headrace.collectors.ray.options import RayOptions
 from headrace.collectors.ray.worker import RayWorker
 from headrace.weights.ray import import_ray
 
-# The thread that collects, one for weights that arrive, and one for each question of Ray beside them.
-_CALLS = 4
+# The thread that collects, one for weights that arrive, one for rows that are fetched, and one for each question of Ray
+# beside them.
+_CALLS = 5
 
 
 class RayActors:

@@ -1,7 +1,8 @@
 """The ends of the connection between a collector and an actor. No memory is shared, so rows and weights travel.
 
 The worker at the actor's end is that of a process: it writes rows in place, and reads weights in place. So the actor's
-end gives it memory of its own, sends the rows behind their commits, and puts arriving weights into that memory.
+end gives it memory of its own, sends the rows behind their commits, and puts arriving weights into that memory. Rows of
+a large commit are fetched through the object store instead; the messages behind it wait for them.
 """
 
 # Rules: collectors CY1, CY2
@@ -9,9 +10,15 @@ end gives it memory of its own, sends the rows behind their commits, and puts ar
 from __future__ import annotations
 
 import os
+import select
 import socket
+import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import (
@@ -19,12 +26,15 @@ from headrace.collectors.messages import (
     Proceed,
     Ready,
     RowsAt,
+    RowsHeld,
     Start,
     Stepped,
     WeightsAt,
     WeightsSent,
 )
 from headrace.collectors.ray.arriving_weights import ArrivingWeights
+from headrace.collectors.ray.large_commits import LARGE_NBYTES, HeldRows
+from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.forwarding import steps_of
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload
@@ -35,7 +45,71 @@ from headrace.store.memory.arena import Arena
 
 
 class CollectorEnd(Channel):
-    """The collector's end: descriptors mean nothing on another machine, and stay here."""
+    """The collector's end: descriptors mean nothing on another machine, and stay here.
+
+    Args:
+        connection: see `Channel`.
+        fetch: begins to fetch rows from the actor, by their number.
+
+    Attributes:
+        has_ended: set when nothing more comes.
+    """
+
+    def __init__(self, connection: socket.socket, fetch: Callable[[int], Future[NDArray[np.uint8]]]) -> None:
+        super().__init__(connection, AnyMessage)
+        self._fetch = fetch
+        # Of the next commit.
+        self._rows: Future[NDArray[np.uint8]] | None = None
+        self.has_ended = threading.Event()
+
+    # ---- receiving -------------------------------------------------------------------------------------------------
+
+    @property
+    def awaits_rows(self) -> bool:
+        """Whether rows are on their way, for which the next message waits."""
+        return self._rows is not None and not self._rows.done()
+
+    def receive_ready(self) -> Iterator[Frame]:
+        """See `Channel.receive_ready`."""
+        try:
+            return super().receive_ready()
+        except Disconnected:
+            self.has_ended.set()
+            raise
+
+    def received(self) -> Iterator[Frame]:
+        """See `Channel.received`. The caller takes the next frame when no rows are awaited.
+
+        Raises:
+            Disconnected: also if rows did not arrive.
+        """
+        for frame in super().received():
+            match frame.message:
+                case RowsHeld(number=number):
+                    self._rows = self._fetch(number)
+                    yield frame
+                case Commit() if self._rows is not None:
+                    rows, self._rows = self._rows, None
+                    yield frame._replace(payload=_fetched(rows))
+                case _:
+                    yield frame
+
+    @property
+    def has_hung_up(self) -> bool:
+        """See `Channel.has_hung_up`. While rows are on their way from an actor that has ended, Ray tells their fate."""
+        if not self.awaits_rows:
+            return super().has_hung_up
+        # An error: its machine is gone, which Ray notices later.
+        poll = select.poll()
+        poll.register(self.fileno(), 0)
+        return any(events & select.POLLERR for _, events in poll.poll(0))
+
+    def close(self) -> None:
+        """See `Channel.close`."""
+        super().close()
+        self.has_ended.set()
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:  # noqa: ARG002
         """See `Channel.send`."""
@@ -53,17 +127,31 @@ class CollectorEnd(Channel):
         return super().send_soon(*messages, payload=payload, parts=parts, most=most)
 
 
+def _fetched(rows: Future[NDArray[np.uint8]]) -> memoryview:
+    """Returns rows that have arrived, in place.
+
+    Raises:
+        Disconnected: they have not.
+    """
+    try:
+        return rows.result(timeout=0).data
+    except Exception as error:
+        raise Disconnected(f"rows of the actor did not arrive: {error}") from error
+
+
 class ActorEnd(Channel):
     """The actor's end, as the worker uses it.
 
     Args:
         connection: see `Channel`.
         weights: those that arrive beside the connection.
+        held: keeps rows that the collector fetches.
     """
 
-    def __init__(self, connection: socket.socket, weights: ArrivingWeights) -> None:
+    def __init__(self, connection: socket.socket, weights: ArrivingWeights, held: HeldRows) -> None:
         super().__init__(connection, AnyMessage)
         self._weights = weights
+        self._held_rows = held
         self._sent_weights = 0
         self._observed: frozenset[str] = frozenset()
         self._lanes = 0
@@ -130,7 +218,11 @@ class ActorEnd(Channel):
             case Ready() as ready:
                 self._observed, self._lanes = frozenset(ready.observed), ready.num_envs
             case Commit() as commit if self._rows is not None:
-                message, payload = commit, self._rows.payload(commit)
+                payload = self._rows.payload(commit)
+                if len(payload) >= LARGE_NBYTES:
+                    number = self._held_rows.put(np.frombuffer(payload, np.uint8))
+                    super().send(RowsHeld(number=number), commit)
+                    return
             case Return() if self._rows is not None:
                 self._rows.leave_page()
         super().send(message, payload=payload, descriptors=descriptors)
@@ -174,7 +266,7 @@ class _LocalRows:
         self.pages.popleft()
         self._steps = 0
 
-    def payload(self, commit: Commit) -> bytes:
+    def payload(self, commit: Commit) -> memoryview:
         """Returns the rows of a commit, and notes in it whether the observations after its last step are among them."""
         begin = commit.page * self._page_rows
         steps = steps_of(commit, self._columns, begin + self._steps * self._lanes, self._lanes)

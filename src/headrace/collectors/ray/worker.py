@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from headrace.collectors.messages import AnyMessage
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace.collectors.ray.actor import ActorAddress
 from headrace.collectors.ray.channels import CollectorEnd
 from headrace.collectors.ray.connecting import Secret, connect
@@ -20,6 +24,7 @@ from headrace.leases.channel import Channel
 _LOOK_SECONDS = 0.1
 _CONNECT_SECONDS = 5.0
 _KILLED_SECONDS = 5.0
+_LAST_ROWS_SECONDS = 5.0
 # Of an actor that did not end by itself; its own exit code is known to its machine alone.
 _LOST = 1
 
@@ -41,7 +46,9 @@ class RayWorker:
         self._ray = ray
         self._secret = Secret.new()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.channel: Channel = CollectorEnd(self._socket, AnyMessage)
+        self._rows_arrived: Callable[[], None] = lambda: None
+        self._connection = CollectorEnd(self._socket, self._fetch)
+        self.channel: Channel = self._connection
         self.actor = new_actor(self._secret)
         self._asked = self.actor.address.remote()
         self._run = self.actor.run.remote(connect_timeout)
@@ -57,8 +64,9 @@ class RayWorker:
         address = self._address
         return "an actor without a place" if address is None else f"pid {address.pid} on {address.host}"
 
-    def begin(self, send_task: Callable[[], None]) -> None:
+    def begin(self, send_task: Callable[[], None], rows_arrived: Callable[[], None]) -> None:
         """See `WorkerPlace.begin`."""
+        self._rows_arrived = rows_arrived
         self._thread = threading.Thread(
             target=self._follow, args=(send_task,), daemon=True, name="headrace-ray-worker"
         )
@@ -71,11 +79,30 @@ class RayWorker:
             finally:
                 send_task()
             exitcode, reason = int(self._result(self._run)), ""
+            self._wait_for_last_rows()
         except Exception as error:
             exitcode, reason = _LOST, str(error).strip()
             self._never_ran = self._address is None and self._is_lost(error)
         self._reason, self._exitcode = reason or f"exit code {exitcode}", exitcode
         self._end()
+
+    def _wait_for_last_rows(self) -> None:
+        """Waits until the last messages of the actor, which has ended, are received: their rows are still in there."""
+        end = time.monotonic() + _LAST_ROWS_SECONDS
+        while not (self._is_killed.is_set() or self._connection.has_ended.wait(_LOOK_SECONDS)):
+            if time.monotonic() >= end:
+                return
+
+    def _fetch(self, number: int) -> Future[NDArray[np.uint8]]:
+        """Begins to fetch rows of the actor from the object store, where they are read in place."""
+        rows: Future[NDArray[np.uint8]] = self.actor.rows.remote(number).future()
+        rows.add_done_callback(lambda _: self._rows_arrived())
+        return rows
+
+    @property
+    def awaits_rows(self) -> bool:
+        """See `WorkerPlace.awaits_rows`."""
+        return self._connection.awaits_rows
 
     def _connect(self) -> None:
         self._address = ActorAddress(*self._result(self._asked))
