@@ -8,8 +8,11 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.batches.conversion import over_same_memory
 from headrace.collectors.batches import lent_pages
 from headrace.collectors.batches.lent_pages import LentPages
 from headrace.leases.grantor import Segment
@@ -46,6 +49,12 @@ def is_in_place(batch):
     """Whether the images lie as the worker wrote them: all environments of a step, then the next step."""
     strides = batch["observation"].strides
     return strides[0] < strides[1]
+
+
+def is_next_in_place(batch):
+    """Whether the next observations are those that the worker wrote: one step further on in the memory."""
+    observation, following = batch["observation"], batch["next_observation"]
+    return following.ctypes.data - observation.ctypes.data == observation.strides[1]
 
 
 def numbers(batch):
@@ -89,15 +98,99 @@ def test_batches_are_the_same_in_both_forms_and_never_change(form, kind):
         check_same(batch, before)
 
 
+@given(
+    lengths=st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=5), min_size=1, max_size=3),
+    steps=st.integers(1, 8),
+    resets=st.booleans(),
+)
+@settings(max_examples=10, deadline=None)
+def test_next_observations_in_place_are_those_of_copies(lengths, steps, resets):
+    # CB4, CB8: a view where no episode ends, copies elsewhere; nobody can see which, but by the memory.
+    def collected(least_nbytes, kept_free):
+        made = iter([CounterEnv(each, copy=copy, layout="image") for copy, each in enumerate(lengths)])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lent_pages, "_LEAST_NBYTES", least_nbytes)
+            patch.setattr(lent_pages, "_KEPT_FREE", kept_free)
+            size = len(lengths) * steps
+            with hr.Collector(
+                lambda: next(made),
+                num_envs=len(lengths),
+                frames_per_batch=size,
+                reset_at_each_iter=resets,
+                seed=0,
+            ) as collector:
+                return [collector.next() for _ in range(6)]
+
+    for batch, copy in zip(collected(0, 6), collected(1 << 40, 1 << 30), strict=True):
+        check_same(batch, copy)
+        assert {name: (column.dtype, column.shape) for name, column in batch.items()} == {
+            name: (column.dtype, column.shape) for name, column in copy.items()
+        }
+        assert is_next_in_place(batch) == (not (batch["terminated"] | batch["truncated"]).any())
+        assert not np.shares_memory(copy["observation"], copy["next_observation"])
+        names = ("observation", "next_observation")
+        assert [batch[name].flags.writeable for name in names] == [False, False]
+        assert batch["next_observation"].strides == batch["observation"].strides
+
+
+def test_a_page_is_held_while_either_observations_are_alive(monkeypatch, kind):
+    # CB8: also what follows the last step, which the next rollout begins with.
+    monkeypatch.setattr(lent_pages, "_LEAST_NBYTES", 0)
+    with collecting([100, 100], kind) as collector:
+        kept = []
+        for number in range(4):
+            batch = collector.next(timeout=40)
+            assert is_next_in_place(batch)
+            assert np.shares_memory(batch["observation"], batch["next_observation"])
+            array = batch[("observation", "next_observation")[number % 2]]
+            kept.append((array, array.copy()))
+        del batch
+        for _ in range(40):
+            collector.next(timeout=40)
+        for array, before in kept:
+            np.testing.assert_array_equal(array, before)
+
+
+@pytest.mark.parametrize("length", [4, 100], ids=["ends", "no ends"])
+def test_tensors_can_be_written_and_do_not_overlap(form, length):
+    # CB2, CB8: torch knows no read-only tensors, so nothing may be seen through another one.
+    pytest.importorskip("torch")
+    with collecting([length, length], hr.Collector) as collector:
+        batch = collector.next()
+        before = copied(batch)
+        check_counters([numbers(batch)], [length] * NUM_ENVS)
+        tensors = batch.torch()
+        assert tensors["observation"].data_ptr() == batch["observation"].ctypes.data
+        is_copied = form == "in place" and length == 100
+        assert (tensors["next_observation"].data_ptr() != batch["next_observation"].ctypes.data) == is_copied
+        for name, tensor in tensors.items():
+            np.testing.assert_array_equal(tensor.numpy(), before[name])
+        tensors["observation"].fill_(77)
+        np.testing.assert_array_equal(tensors["next_observation"].numpy(), before["next_observation"])
+
+
+def test_what_a_user_gives_in_place_of_observations_is_copied_if_it_is_read_only(form):
+    # CB2: the arrays of a user are not to be changed through a tensor.
+    pytest.importorskip("torch")
+    with collecting(kind=hr.Collector) as collector:
+        batch = collector.next()
+    own = batch["observation"].copy()
+    own.flags.writeable = False
+    batch.with_columns({"observation": own}).torch()["observation"].fill_(77)
+    assert not (own == 77).any()
+
+
 def test_a_batch_is_the_users_own(form, kind):
-    # CB8: what is written into one batch is in no other one, and not in what the worker continues from.
+    # CB8: what is written into one batch is in no other one, and not in what the worker continues from. Observations
+    # in place are read-only, as the next ones may lie in the same memory.
     with collecting(kind=kind) as collector:
         batches = []
         for _ in range(8):
             batch = collector.next(timeout=40)
             batches.append(numbers(hr.Batch(copied(batch))))
-            for column in batch.values():
-                column[...] = 1
+            for name, column in batch.items():
+                assert column.flags.writeable == (form == "copied" or "observation" not in name)
+                over_same_memory(column)[...] = 1
         check_counters(batches, [4] * NUM_ENVS)
 
 
@@ -159,7 +252,7 @@ def test_what_a_user_writes_into_a_batch_is_not_in_the_replay(form):
             )
             for _ in range(3):
                 batch = collector.next()
-                batch["observation"][...] = 77
+                over_same_memory(batch["observation"])[...] = 77
         assert refused == [True] * 3
         assert not (replay.sample("all", 50).data["observation"] == 77).any()
 
@@ -190,7 +283,7 @@ def lent(store, lender, number):
     """A page full of a number, lent."""
     page = store.acquire(lanes=2)
     store.columns["image"][8 * page : 8 * page + 8] = number
-    columns = lender.lend([Segment(page, 0, 3), Segment(page, 3, 4)], 2)
+    columns = lender.lend([Segment(page, 0, 2), Segment(page, 2, 3)], 2)
     store.release(page)
     return page, columns
 
@@ -208,8 +301,8 @@ def test_a_page_is_used_again_when_the_last_array_over_it_is_garbage(store):
 
 @pytest.mark.parametrize(
     "segments",
-    [[Segment(0, 0, 3)], [Segment(0, 1, 4)], [Segment(0, 2, 4), Segment(1, 0, 2)]],
-    ids=["short", "late", "two pages"],
+    [[Segment(0, 0, 2)], [Segment(0, 1, 3)], [Segment(0, 2, 3), Segment(1, 0, 2)], [Segment(0, 0, 4)]],
+    ids=["short", "late", "two pages", "nothing after it"],
 )
 def test_only_a_whole_page_is_lent(store, segments):
     for _ in range(2):
@@ -278,7 +371,7 @@ def test_a_child_has_the_batches_of_its_parent(monkeypatch):
 
     def change():
         seen = {name: column.tolist() for name, column in batch.items()}
-        batch["observation"][...] = 9
+        over_same_memory(batch["observation"])[...] = 9
         return seen, int(batch["observation"].min())
 
     with collecting() as collector:

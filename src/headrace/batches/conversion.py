@@ -37,6 +37,22 @@ def as_tensor(array: NDArray[Any] | torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
+def over_same_memory(array: NDArray[Any]) -> NDArray[Any]:
+    """Returns a writable array over the memory of a read-only one, or the array itself if its memory is read-only.
+
+    >>> array = np.zeros(3)
+    >>> array.flags.writeable = False
+    >>> as_tensor(over_same_memory(array)).data_ptr() == array.ctypes.data
+    True
+    """
+    writable = array.view()
+    try:
+        writable.flags.writeable = True
+    except ValueError:
+        return array
+    return writable
+
+
 def to_jax(tree: Any, device: Any = None) -> Any:
     """Returns the tree with JAX arrays; 64-bit leaves follow JAX's own setting.
 

@@ -76,6 +76,7 @@ class RowsAt(Message):
         signature: of one step, as JSON.
         nbytes: of the arena.
         num_pages, page_rows: of the store.
+        begins_pages: whether each rollout is the first one of a page: no replay's rows, but the collector's own.
     """
 
     writer: int
@@ -83,9 +84,10 @@ class RowsAt(Message):
     nbytes: int
     num_pages: int
     page_rows: int
+    begins_pages: bool
 
     @classmethod
-    def of(cls, store: Store, writer: int) -> RowsAt:
+    def of(cls, store: Store, writer: int, *, begins_pages: bool) -> RowsAt:
         """Returns the message for a writer of a store."""
         place = RowsPlace.of(store)
         return cls(
@@ -94,6 +96,7 @@ class RowsAt(Message):
             nbytes=place.nbytes,
             num_pages=place.num_pages,
             page_rows=place.page_rows,
+            begins_pages=begins_pages,
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.batches.conversion import to_jax, to_torch
+from headrace.batches.conversion import over_same_memory, to_jax, to_torch
 from headrace.batches.pytree import PytreeNode
 from headrace.batches.row_counts import as_columns, named_leaves
 from headrace.checks import check_count
@@ -37,6 +37,8 @@ class Batch(Mapping[str, Any]):
         trees: column to its tree of arrays, all with the same leading axes.
         worker_idx: the worker that collected it; None for several.
         views: maps names of columns to the views that they show.
+        in_place: columns that are shown where they were written: read-only, since `next_observation` may lie in the
+            memory of `observation`.
 
     >>> batch = Batch({"reward": np.ones((2, 3), np.float32), "mask": np.ones((2, 3), bool)})
     >>> batch.shape, batch.frames, batch.flatten().shape
@@ -52,8 +54,10 @@ class Batch(Mapping[str, Any]):
         trees: Mapping[str, Any],
         worker_idx: int | None = None,
         views: Mapping[str, View] = MappingProxyType({}),
+        in_place: Collection[str] = (),
     ) -> None:
         self._trees = dict(trees)
+        self._in_place = frozenset(in_place)
         self._views = dict(views)
         self.worker_idx = worker_idx
         _NODE.tell_jax()
@@ -144,7 +148,7 @@ class Batch(Mapping[str, Any]):
                     f"{path}: expected an array [{', '.join(map(str, self.shape))}, ...], got {list(leaf.shape)}"
                 )
         kept = {name: view for name, view in self._views.items() if name not in added}
-        return Batch(self._trees | added, self.worker_idx, kept)
+        return Batch(self._trees | added, self.worker_idx, kept, self._in_place.difference(added))
 
     def minibatches(
         self, size: int, *, epochs: int = 1, seed: int | None = None, drop_last: bool = False
@@ -175,8 +179,23 @@ class Batch(Mapping[str, Any]):
         return map_batch(_as_numpy, self)._trees
 
     def torch(self) -> dict[str, Any]:
-        """Returns plain nested dicts of torch tensors over the same memory, on the device of the batch."""
-        return dict(to_torch(self._trees))
+        """Returns plain nested dicts of torch tensors over the same memory, on the device of the batch.
+
+        A tensor can be written and overlaps no other one: next observations in the memory of the observations are
+        copied.
+        """
+        return dict(to_torch(self._trees | self._without_overlap()))
+
+    def _without_overlap(self) -> dict[str, Any]:
+        """Returns the columns that are shown in place, writable; those in the memory of the observations as copies."""
+        trees = {name: map_leaves(over_same_memory, self._trees[name]) for name in self._in_place}
+        if trees.keys() >= {"observation", "next_observation"}:
+            shown = [leaf for _, leaf in named_leaves({"observation": trees["observation"]})]
+            trees["next_observation"] = map_leaves(
+                lambda leaf: leaf.copy() if any(np.may_share_memory(leaf, each) for each in shown) else leaf,
+                trees["next_observation"],
+            )
+        return trees
 
     def jax(self) -> dict[str, Any]:
         """Returns plain nested dicts of JAX arrays."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,21 @@ from headrace.spec import Signature
 from headrace.store.gather import Pool
 
 
+class InPlace(NamedTuple):
+    """What a batch shows where it is stored, steps first in memory.
+
+    Attributes:
+        columns: `[N, T, ...]`.
+        following: `[N, T, ...]`, the observations after each step, over the memory of the same columns.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    following: Mapping[str, NDArray[Any]]
+
+
+NOTHING = InPlace({}, {})
+
+
 class BatchArrays:
     """The arrays of a batch under construction. `BlockReader.copy_into` fills the rows of a block of lanes.
 
@@ -24,7 +38,7 @@ class BatchArrays:
         observed: names of the columns that an observation has.
         lanes, steps: N and T.
         pool: gives the memory of large columns.
-        in_place: columns `[N, T, ...]` that are shown where they are stored, steps first in memory.
+        in_place: what is shown where it is stored.
 
     Attributes:
         in_place: see above.
@@ -42,7 +56,7 @@ class BatchArrays:
         lanes: int,
         steps: int,
         pool: Pool,
-        in_place: Mapping[str, NDArray[Any]],
+        in_place: InPlace,
     ) -> None:
         self.signature = signature
         self.observed = frozenset(observed).intersection(signature.columns)
@@ -51,14 +65,14 @@ class BatchArrays:
         self.columns = {
             name: pool.empty((lanes, steps, *spec.shape), spec.dtype)
             for name, spec in specs.items()
-            if name not in in_place
-        } | dict(in_place)
+            if name not in in_place.columns
+        } | dict(in_place.columns)
         self.following = {
             name: pool.empty((steps, lanes, *specs[name].shape), specs[name].dtype).swapaxes(0, 1)
-            if name in in_place
+            if name in in_place.columns
             else pool.empty(self.columns[name].shape, specs[name].dtype)
-            for name in self.observed
-        }
+            for name in self.observed.difference(in_place.following)
+        } | dict(in_place.following)
         self.versions = np.zeros((lanes, steps), np.int64)
         self.starts = np.zeros((steps, lanes), np.bool_)
         self.masked = np.ones((steps, lanes), np.bool_)
@@ -68,6 +82,18 @@ class BatchArrays:
         if not mask.all():
             for column in (*self.columns.values(), *self.following.values(), self.versions):
                 column[~mask] = 0
+
+    def make_read_only(self) -> set[str]:
+        """Makes observations that are shown in place read-only, and those after them, which may be in the same memory.
+
+        Returns:
+            The names of these in the batch.
+        """
+        names = set()
+        for name in self.observed.intersection(self.in_place.columns):
+            self.columns[name].flags.writeable = self.following[name].flags.writeable = False
+            names.add(name.partition("/")[0])
+        return names | {"next_observation"} if "observation" in names else names
 
 
 class BatchMaker:
@@ -109,7 +135,7 @@ class BatchMaker:
         signature: Signature,
         observed: Iterable[str],
         steps: int,
-        in_place: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+        in_place: InPlace = NOTHING,
     ) -> BatchArrays:
         """Returns the arrays of the next batch, with T = `steps`.
 
@@ -136,12 +162,13 @@ class BatchMaker:
         signature, mask = arrays.signature, ~arrays.masked.T.copy()
         ids, positions = self._numbering.number(arrays.starts, arrays.masked)
         arrays.zero_masked(mask)
+        in_place = arrays.make_read_only()
         counted = {"episode_id": ids, "t": positions, "policy_version": arrays.versions}
         following = as_trees(self._observation, arrays.following)["observation"]
         trees = as_trees(signature, arrays.columns)
         ordered = _ordered(trees, following, counted | {"mask": mask})
         shown = self._views.present(arrays.columns | counted, arrays.following, mask)
-        return Batch(ordered | shown, self._worker_idx, self._views.shown)
+        return Batch(ordered | shown, self._worker_idx, self._views.shown, in_place.difference(shown))
 
 
 def _ordered(trees: dict[str, Any], following: Any, counted: dict[str, Any]) -> dict[str, Any]:

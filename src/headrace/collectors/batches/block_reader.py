@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.collectors.batches.batch_maker import BatchArrays
+from headrace.collectors.batches.batch_maker import NOTHING, BatchArrays, InPlace
 from headrace.collectors.batches.copy_threads import ONE_THREAD, CopyThreads
 from headrace.collectors.batches.lent_pages import LentPages
 from headrace.leases.grantor import Segment
@@ -54,9 +54,18 @@ class BlockReader:
         self._store.pins.pin_page(segment.page, 1)
         self._segments.append(segment)
 
-    def in_place(self) -> dict[str, NDArray[Any]]:
-        """Returns columns `[n, T, ...]` of the steps added since the last call of `copy_into` that need no copy."""
-        return {} if self._lender is None else self._lender.lend(self._segments, self._lanes)
+    def in_place(self) -> InPlace:
+        """Returns what needs no copy of the steps added since the last call of `copy_into`."""
+        lent = {} if self._lender is None else self._lender.lend(self._segments, self._lanes)
+        if not lent:
+            return NOTHING
+        # Elsewhere the next observation is a final row, or the batch has zeros where the final row stands.
+        is_next = (self._words(self._segments) & (LINKED | FINAL | EMPTY) == 0).all()
+        following = self.observed.intersection(lent) if is_next else ()
+        return InPlace(
+            {name: column[:, :-1] for name, column in lent.items()},
+            {name: lent[name][:, 1:] for name in following},
+        )
 
     def forget(self) -> None:
         """Forgets the steps that were added."""
@@ -76,8 +85,7 @@ class BlockReader:
     def copy(self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD, at: int = 0) -> None:
         """Copies the steps added since the last call of `forget` into the lanes of a batch from `first` on.
 
-        Columns that the batch shows in place are not copied, but the observations after their steps are. Fewer steps
-        than the batch has leave the later ones masked.
+        What the batch shows in place is not copied. Fewer steps than the batch has leave the later ones masked.
 
         Args:
             arrays: of the batch.
@@ -122,7 +130,7 @@ class BlockReader:
                 versions.append(self._rows(self._store.versions, segment).copy())
             else:
                 versions.append(self._store.versions[first + start : first + stop, None].copy())
-        words = np.concatenate([self._rows(arrays.steps, segment) for segment in segments])
+        words = self._words(segments)
         page, _, stop = segments[-1]
         last = page * arrays.page_rows + stop * self._lanes
         if stop == arrays.page_rows // self._lanes:
@@ -130,6 +138,10 @@ class BlockReader:
             # A writer that fills a page without having the next one has nowhere to write what follows.
             last = last - self._lanes if following < 0 else following * arrays.page_rows
         return words.astype(np.int64), versions, last
+
+    def _words(self, segments: list[Segment]) -> NDArray[np.uint32]:
+        """Returns uint32[T, n], the words of the rows."""
+        return np.concatenate([self._rows(self._store.arrays.steps, segment) for segment in segments])
 
     def _finals(self, segments: list[Segment], linked: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Returns int64[m], the final rows of the linked steps, in the order of steps."""
@@ -158,7 +170,7 @@ class BlockReader:
             finals: int64[m], these final rows.
             threads: share the copy.
         """
-        segments, in_place = self._segments, arrays.in_place
+        segments, in_place = self._segments, arrays.in_place.columns
         shown = sum(column.nbytes for column in in_place.values())
         copied = self._store.signature.nbytes * linked.size - shown
         threads.share(
@@ -169,9 +181,13 @@ class BlockReader:
         time, lane = linked.nonzero()
         for name in arrays.observed.difference(in_place):
             arrays.following[name][first + lane, at + time] = self._store.columns[name][finals]
-        if in_place:
+        if gathered := arrays.observed.intersection(in_place).difference(arrays.in_place.following):
             rows = self._following_rows(segments, last, linked, finals)
-            threads.share(len(rows), shown, lambda begin, end: self._copy_following(arrays, rows, begin, end))
+            threads.share(
+                len(rows),
+                shown,
+                lambda begin, end: self._gather_following(arrays, gathered, rows, begin, end),
+            )
 
     def _copy(
         self, arrays: BatchArrays, first: int, part: slice, segments: list[Segment], begin: int, last: int
@@ -188,7 +204,7 @@ class BlockReader:
         """
         lanes = slice(first + part.start, first + part.stop)
         for name, column in arrays.columns.items():
-            if name in arrays.in_place:
+            if name in arrays.in_place.columns:
                 continue
             source, at = self._store.columns[name], begin
             for segment in segments:
@@ -219,8 +235,10 @@ class BlockReader:
         rows[linked] = finals
         return rows
 
-    def _copy_following(self, arrays: BatchArrays, rows: NDArray[np.int64], begin: int, end: int) -> None:
-        """Copies the observations after the steps `begin:end`, in `rows`, for the columns that are shown in place."""
-        for name in arrays.observed.intersection(arrays.in_place):
+    def _gather_following(
+        self, arrays: BatchArrays, names: Iterable[str], rows: NDArray[np.int64], begin: int, end: int
+    ) -> None:
+        """Copies the observations after the steps `begin:end`, in `rows`, for columns that are shown in place."""
+        for name in names:
             following = arrays.following[name].swapaxes(0, 1)
             gather_into(self._store.columns[name], rows[begin:end], following[begin:end])

@@ -29,20 +29,20 @@ class LentPages:
     """Lends whole pages of a store to batches, while enough pages stay free for its writer.
 
     A lent page is used again when the last array over it is garbage. Until then it belongs to the batch: the writer
-    does not write there, and no other reader looks there, so the arrays are writable.
+    does not write there, and no other reader looks there.
 
     A forked child has a copy of the pages that were lent at the fork. The parent never uses these again if they are in
     shared memory.
 
     Args:
-        store: of rollouts, one a page, each of which is read once.
+        store: of rollouts, one a page with the observations after it, each of which is read once.
 
     >>> import numpy as np
     >>> from headrace.spec import ArraySpec, Signature
     >>> signature = Signature({"observation": ArraySpec((1 << 16,), np.uint8), "reward": ArraySpec((), np.float32)})
     >>> store = Store(signature, page_rows=4, num_pages=16)
     >>> page = store.acquire(lanes=2)
-    >>> {name: array.shape for name, array in LentPages(store).lend([Segment(page, 0, 2)], 2).items()}
+    >>> {name: array.shape for name, array in LentPages(store).lend([Segment(page, 0, 1)], 2).items()}
     {'observation': (2, 2, 65536)}
     """
 
@@ -60,7 +60,7 @@ class LentPages:
             _LENDERS.add(self)
 
     def lend(self, segments: Collection[Segment], lanes: int) -> dict[str, NDArray[Any]]:
-        """Returns the wide columns of a rollout in place, `[n, T, ...]`.
+        """Returns the wide columns of a rollout in place, and what follows its last step: `[n, T + 1, ...]`.
 
         It is empty if too few pages are free, or the rollout is not one whole page.
 
@@ -69,10 +69,9 @@ class LentPages:
             lanes: n.
         """
         store = self._store
-        page, steps = next(iter(segments)).page, sum(segment.stop - segment.start for segment in segments)
-        is_page = (
-            all(segment.page == page for segment in segments) and steps == store.arrays.page_rows // lanes
-        )
+        page, steps_in_page = next(iter(segments)).page, store.arrays.page_rows // lanes
+        steps = sum(segment.stop - segment.start for segment in segments)
+        is_page = all(segment.page == page for segment in segments) and steps + 1 == steps_in_page
         if not (self._names and is_page):
             return {}
         first = page * store.arrays.page_rows
@@ -81,9 +80,11 @@ class LentPages:
             if store.free_pages() < _KEPT_FREE:
                 return {}
             for name in self._names:
-                rows = store.columns[name][first : first + steps * lanes]
+                rows = store.columns[name][first : first + steps_in_page * lanes]
                 store.pins.pin_page(page, 1)
-                array = held_array(rows.reshape(steps, lanes, *rows.shape[1:]), partial(self._drop, page))
+                array = held_array(
+                    rows.reshape(steps_in_page, lanes, *rows.shape[1:]), partial(self._drop, page)
+                )
                 self._lent[page, name] = array
                 columns[name] = array.swapaxes(0, 1)
         return columns

@@ -16,5 +16,6 @@ _PAGES = 24
 def rollout_store(
     signature: Signature, steps: int, num_envs: int, make_arena: Callable[[int], Arena]
 ) -> Store:
-    """Returns a store whose pages hold one rollout each."""
-    return Store(signature, make_arena=make_arena, page_rows=steps * num_envs, num_pages=_PAGES)
+    """Returns a store whose pages hold one rollout each, and the observations after its last step."""
+    page_rows = (steps + 1) * num_envs
+    return Store(signature, make_arena=make_arena, page_rows=page_rows, num_pages=_PAGES)

@@ -76,7 +76,7 @@ class WorkerRows:
             self._grantor.continue_from(grantor)
             connection.close()
             store.close()
-        rows = RowsAt.of(self._store, self._writer)
+        rows = RowsAt.of(self._store, self._writer, begins_pages=self._owns_store)
         self._send(rows, descriptors=(self._store.share(),))
         self._grantor.open(self._ready.observed)
         self._grantor.lease_owed()

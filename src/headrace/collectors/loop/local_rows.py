@@ -87,20 +87,14 @@ class LocalRows:
         reader = self._reader
         arrays = self._maker.begin(reader.signature, reader.observed, self._loop.steps, reader.in_place())
         reader.copy_into(arrays, 0)
-        self._begin_page()
+        # Each page holds one rollout.
+        if (message := self._writer.begin_block()) is not None:
+            self._grantor.take_back(message)
         self._taken = 0
         batch = self._maker.finish(arrays)
         self._loop.times.note("write", begin)
         hooks.after(batch)
         return batch, commit, counts
-
-    def _begin_page(self) -> None:
-        """Makes the next step the first one of a page: each page holds one rollout."""
-        writer = self._writer
-        if writer.page_is_full:
-            writer.turn()
-        elif (message := writer.begin_block()) is not None:
-            self._grantor.take_back(message)
 
     def steps_of(self, commit: Commit, first: int = 0) -> Steps:
         """Returns steps of the newest rollout, which stay as they are until more is written.

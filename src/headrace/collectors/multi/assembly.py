@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.collectors.batches.batch import Batch
-from headrace.collectors.batches.batch_maker import BatchArrays, BatchMaker
+from headrace.collectors.batches.batch_maker import NOTHING, BatchArrays, BatchMaker
 from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.copy_threads import CopyThreads
 from headrace.collectors.batches.episode_ids import EpisodeIds
@@ -107,7 +107,7 @@ class Assembly:
         if not self._is_synchronous:
             maker, loaded = self.makers[worker_idx], self._loaded.get(worker_idx)
             steps = rollout.steps + (0 if loaded is None else loaded.steps)
-            in_place = rollout.in_place() if loaded is None else {}
+            in_place = rollout.in_place() if loaded is None else NOTHING
             arrays = maker.begin(rollout.signature, rollout.observed, steps, in_place)
             self._fill(arrays, 0, worker_idx, rollout)
             return Finished(maker.finish(arrays), {worker_idx: counts})
@@ -185,7 +185,7 @@ class Assembly:
         steps = rollout.steps + (0 if loaded is None else loaded.steps)
         if not steps:
             return None
-        arrays = BatchArrays(rollout.signature, rollout.observed, self._num_envs, steps, Pool(), {})
+        arrays = BatchArrays(rollout.signature, rollout.observed, self._num_envs, steps, Pool(), NOTHING)
         self._copy(arrays, 0, worker_idx, rollout)
         return PartialRollout.of(arrays, slice(None))
 

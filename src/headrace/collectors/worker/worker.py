@@ -134,7 +134,7 @@ class Worker:
         assert inbox.rows is not None
         (message, descriptor), inbox.rows = inbox.rows, None
         place = message.place
-        self._signature = place.signature
+        self._signature, self._begins_pages = place.signature, message.begins_pages
         columns, num_envs = place.columns(descriptor), loop.stepper.num_envs
         self._writer = PageWriter(
             columns, place.page_rows, loop.observed, num_envs, self._need_page, message.writer
@@ -225,8 +225,8 @@ class Worker:
         if self._staged is not None:
             self._staged.begin()
         self._take_steps()
-        if proceed.continues:
-            self._begin_page()
+        if self._begins_pages and (message := self._writer.begin_block()) is not None:
+            self._channel.send(message)
 
     def _take_steps(self) -> None:
         """Takes the steps that are left of the rollout under way."""
@@ -247,11 +247,6 @@ class Worker:
             elif closes or writer.must_report:
                 self._report(closes_rollout=closes)
                 writer.turn()
-
-    def _begin_page(self) -> None:
-        """Makes the next rollout the first one of a page, which it fills."""
-        if not self._has_replay and (message := self.loop.writer.begin_block()) is not None:
-            self._channel.send(message)
 
     def _report(self, *, closes_rollout: bool) -> None:
         continued = self.loop.continued
