@@ -11,6 +11,7 @@ from bench import (
     checkpoints,
     cold_start,
     collect,
+    compression,
     footprint,
     frames,
     hindsight,
@@ -57,6 +58,7 @@ _TOPICS = (
     weights,
     leases,
     server,
+    compression,
     checkpoints,
     others,
 )

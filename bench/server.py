@@ -81,7 +81,8 @@ class Child:
 
 
 @contextmanager
-def _child(*arguments: object) -> Iterator[Child]:
+def started_child(*arguments: object) -> Iterator[Child]:
+    """Yields another process; see `Child`."""
     child = Child(*arguments)
     try:
         yield child
@@ -130,7 +131,9 @@ def _sent(nbytes: int, batch: int, kind: str, clients: list[int]) -> Iterator[Ru
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         where: dict[str, Any] = {"address": None, "unix": f"{folder}/s"} if kind == "unix" else {}
         server = stack.enter_context(hr.Server({"q": queue}, **where))
-        children = [stack.enter_context(_child("sender", server.address, nbytes, count)) for count in clients]
+        children = [
+            stack.enter_context(started_child("sender", server.address, nbytes, count)) for count in clients
+        ]
         for child in children:
             child.line()
         taken = 0
@@ -161,7 +164,7 @@ def _bare(nbytes: int, batch: int, kind: str) -> Iterator[Run]:
     """A run receives so many batches over a bare socket, each in one piece into memory that is kept."""
     with ExitStack() as stack:
         listening, address = stack.enter_context(_listening(kind))
-        child = stack.enter_context(_child("raw", address, min(batch * nbytes, 8 << 20)))
+        child = stack.enter_context(started_child("raw", address, min(batch * nbytes, 8 << 20)))
         connection = stack.enter_context(listening.accept()[0])
         child.line()
         memory = np.zeros((3, batch * nbytes), np.uint8)
@@ -222,7 +225,7 @@ def _round_trips(_: Plan) -> Iterator[Contest]:
     """A client of a queue of batches of one: sends a sample, and takes it."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        child = stack.enter_context(_child("queue", f"{folder}/q"))
+        child = stack.enter_context(started_child("queue", f"{folder}/q"))
         address = child.line().split()[-1]
         child.line()
         queue = stack.enter_context(hr.Client(address)).queue("q")
@@ -236,7 +239,7 @@ def _round_trips(_: Plan) -> Iterator[Contest]:
                     raise AssertionError("another sample came")
 
         listening, bare = stack.enter_context(_listening("unix"))
-        echo = stack.enter_context(_child("echo", bare))
+        echo = stack.enter_context(started_child("echo", bare))
         connection = stack.enter_context(listening.accept()[0])
         echo.line()
         data = bytes(64)
@@ -272,7 +275,7 @@ def _replay_case(name: str, kind: str, goal: Goal) -> Case:
 def _served_replay(kind: str, way: str) -> Iterator[Any]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        child = stack.enter_context(_child("replay", kind, f"{folder}/s"))
+        child = stack.enter_context(started_child("replay", kind, f"{folder}/s"))
         addresses = child.line().split()
         child.line()
         yield stack.enter_context(hr.Client(addresses[way == "unix"])).replay("r")

@@ -4,6 +4,7 @@ sender ADDRESS NBYTES CLIENTS    samples of so many bytes to the queue "q", by s
 raw ADDRESS NBYTES               the same number of bytes over a bare socket
 echo ADDRESS                     bare round trips: sends back what comes
 replay KIND PATH                 serves a replay of "small" steps or "frames"; its first line is its addresses
+games CONTENT STEPS              serves a replay of frames over TCP; its first line is its address
 queue PATH                       serves a queue of batches of one sample
 """
 
@@ -94,6 +95,14 @@ def replay(kind: str, path: str, stack: ExitStack) -> Callable[[int], object]:
     return int
 
 
+def games(content: str, steps: str, stack: ExitStack) -> Callable[[int], object]:
+    from bench.compression import filled_games
+
+    served = stack.enter_context(filled_games(content, int(steps)))
+    print(stack.enter_context(hr.Server({"r": served})).address, flush=True)
+    return int
+
+
 def queue(path: str, stack: ExitStack) -> Callable[[int], object]:
     served = hr.BatchQueue(sample_of(64), 1, num_buffers=16)
     server = stack.enter_context(hr.Server({"q": served}, unix=Path(path)))
@@ -107,6 +116,7 @@ def main(what: str, *arguments: str) -> None:
         "raw": raw,
         "echo": echo,
         "replay": replay,
+        "games": games,
         "queue": queue,
     }
     with ExitStack() as stack:

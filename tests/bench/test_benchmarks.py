@@ -17,17 +17,27 @@ from bench.pace import Pace  # noqa: E402
 
 TINY = Plan(rounds=2, seconds=0.002, divide=100)
 # Processes of its own for each figure.
-SLOW = ("import", "cold_start", "footprint", "collect/asynchronous", "collect/synchronous", "server/")
+SLOW = (
+    "import",
+    "cold_start",
+    "footprint",
+    "collect/asynchronous",
+    "collect/synchronous",
+    "server/",
+    "compression/",
+)
 # One of each kind: the others differ in their sizes.
 SERVER = (
     "server/queue 20 B, 1 client, unix",
     "server/queue, written to sampled",
     "server/replay small, tcp",
+    "compression/noise, bytes",
 )
 CASES = {
     case.name: case
     for case in command.all_cases()
-    if case.name not in others.MODULES and (case.name in SERVER or not case.name.startswith("server/"))
+    if case.name not in others.MODULES
+    and (case.name in SERVER or not case.name.startswith(("server/", "compression/")))
 }
 
 

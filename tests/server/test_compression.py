@@ -259,6 +259,18 @@ def test_a_column_that_does_not_shrink_is_tried_again_later(monkeypatch):
     assert tried.count(2000) == 2 * (1 + packing._RESTS)
 
 
+def test_a_payload_of_which_little_shrinks_travels_as_it_is():
+    """The receiver would copy all of it."""
+    packer = PayloadPacker(CompressedColumns(("zeros",)))
+    parts = [memoryview(bytes(1500)), memoryview(bytes(100_000))]
+    before, packed = packer.packed(parts, ["zeros", "other"])
+    assert not before
+    assert packed is parts
+    before, packed = packer.packed([parts[0], parts[1][:10_000]], ["zeros", "other"])
+    assert len(before) == 1
+    assert sum(map(len, packed)) < 10_200
+
+
 BOMB = zstd.compressed(memoryview(bytes(1 << 24)))
 HONEST = zstd.compressed(memoryview(bytes(5000)))
 

@@ -14,6 +14,8 @@ from headrace.server.messages.packed import Packed
 _LEAST_NBYTES = 1 << 10
 # A buffer that shrinks by less travels as it is: the receiver need not decompress it.
 _LEAST_GAIN = 1 / 8
+# A payload that shrinks by less travels as it is: the receiver need not copy its other buffers.
+_LEAST_GAIN_OF_PAYLOAD = 1 / 16
 # Buffers of a column that are not tried after one that did not shrink.
 _RESTS = 15
 
@@ -70,7 +72,9 @@ class PayloadPacker:
             paths: of their columns; None: a part is not of a column.
         """
         stored = [self._stored(part, path) for part, path in zip(parts, paths, strict=True)]
-        if all(one is part for one, part in zip(stored, parts, strict=True)):
+        nbytes = sum(map(len, parts))
+        gained = nbytes - sum(map(len, stored))
+        if not gained or gained < _LEAST_GAIN_OF_PAYLOAD * nbytes:
             return PackedPayload((), parts)
         buffers = [(len(part), len(one)) for part, one in zip(parts, stored, strict=True)]
         return PackedPayload([Packed(buffers=buffers)], stored)
