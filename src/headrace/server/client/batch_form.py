@@ -1,4 +1,4 @@
-"""The form of small batches, which the server describes once."""
+"""The forms of small batches, which the server describes once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.leases.frames import Payload
+from headrace.leases.frames import Payload, ProtocolError
 from headrace.server.client.placed_arrays import array_in, buffer_of
-from headrace.server.messages.answers import Sampled
+from headrace.server.messages.answers import Answer, Sampled, SampledAgain
+from headrace.server.messages.requests import MOST_BATCHES
 from headrace.store.fields import Fields
+
+_MOST_FORMS = 256
 
 
 class BatchForm:
@@ -56,3 +59,43 @@ class BatchForm:
             "itemsize": self._nbytes,
         }
         return Fields(np.dtype(block), {name: name for name in names})
+
+
+class KnownForms:
+    """The forms of small batches that the server has described over one connection."""
+
+    def __init__(self) -> None:
+        self._forms: dict[int, BatchForm] = {}
+
+    def form_of(self, answer: Answer, payload: Payload) -> BatchForm | None:
+        """Returns the form of a small batch, which the answer names, or describes for later ones.
+
+        Raises:
+            ProtocolError: it names a form that was not described, or describes too many.
+        """
+        if isinstance(answer, SampledAgain):
+            form = self._forms.get(answer.form)
+            if form is None:
+                raise ProtocolError(
+                    f"the server sent a batch of form {answer.form}, which it did not describe"
+                )
+            return form
+        if isinstance(answer, Sampled) and answer.form is not None:
+            if len(self._forms) >= _MOST_FORMS and answer.form not in self._forms:
+                raise ProtocolError(f"expected at most {_MOST_FORMS} forms of batches, got one more")
+            form = self._forms[answer.form] = BatchForm(answer, len(payload))
+            return form
+        return None
+
+
+def split_payload(answer: SampledAgain, payload: Payload) -> list[memoryview]:
+    """Returns the payloads of several batches, each in memory of its own, where its numbers are aligned.
+
+    Raises:
+        ProtocolError: the payload is not that of so many batches.
+    """
+    count, data = answer.count, memoryview(payload)
+    if not 1 <= count <= MOST_BATCHES or len(data) % count:
+        raise ProtocolError(f"the server sent {count} batches in {len(data)} bytes")
+    nbytes = len(data) // count
+    return [memoryview(bytearray(data[place * nbytes : (place + 1) * nbytes])) for place in range(count)]

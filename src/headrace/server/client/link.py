@@ -18,21 +18,20 @@ from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye, Message
-from headrace.server.client.batch_form import BatchForm
+from headrace.server.client.batch_form import BatchForm, KnownForms, split_payload
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.known_views import KnownViews
 from headrace.server.client.reply import Reply
 from headrace.server.compression.packing import PayloadPacker
 from headrace.server.compression.unpacking import PayloadUnpacker
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
-from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, Sampled, SampledAgain
+from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, SampledAgain
 from headrace.server.messages.handshake import Served
-from headrace.server.messages.requests import MOST_BATCHES, Cancel, Ping, Request, ReturnBlocks, Sample
+from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks, Sample
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
 _MOST_UNSENT_NBYTES = 1 << 31
-_MOST_FORMS = 256
 
 
 class Awaited(Protocol):
@@ -77,7 +76,7 @@ class Link:
         self.blocks = blocks
         self.failure: BaseException | None = None
         self.views = KnownViews()
-        self._forms: dict[int, BatchForm] = {}
+        self._forms = KnownForms()
         self._clock = clock
         self._heartbeat = Heartbeat()
         # The number of the next request.
@@ -336,43 +335,17 @@ class Link:
         else:
             raise ProtocolError(f"expected an answer, got {type(message).__name__}")
 
-    def _form_of(self, answer: Answer, payload: Payload) -> BatchForm | None:
-        """Returns the form of a small batch, which the answer names, or describes for later ones."""
-        if isinstance(answer, SampledAgain):
-            form = self._forms.get(answer.form)
-            if form is None:
-                raise ProtocolError(
-                    f"the server sent a batch of form {answer.form}, which it did not describe"
-                )
-            return form
-        if isinstance(answer, Sampled) and answer.form is not None:
-            if len(self._forms) >= _MOST_FORMS and answer.form not in self._forms:
-                raise ProtocolError(f"expected at most {_MOST_FORMS} forms of batches, got one more")
-            form = self._forms[answer.form] = BatchForm(answer, len(payload))
-            return form
-        return None
-
     def _answered(self, answer: Answer, payload: Payload) -> None:
-        if isinstance(answer, SampledAgain) and answer.count != 1:
-            self._answered_together(answer, payload)
+        form = self._forms.form_of(answer, payload)
+        if form is None or not isinstance(answer, SampledAgain) or answer.count == 1:
+            with self._lock:
+                self._settle(answer.number, answer, payload, form)
+                self._notify()
             return
-        form = self._form_of(answer, payload)
+        payloads = split_payload(answer, payload)
         with self._lock:
-            self._settle(answer.number, answer, payload, form)
-            self._notify()
-
-    def _answered_together(self, answer: SampledAgain, payload: Payload) -> None:
-        """Takes several batches out of one payload."""
-        form = self._form_of(answer, payload)
-        count, data = answer.count, memoryview(payload)
-        if not 1 <= count <= MOST_BATCHES or len(data) % count:
-            raise ProtocolError(f"the server sent {count} batches in {len(data)} bytes")
-        nbytes = len(data) // count
-        with self._lock:
-            for place in range(count):
-                # Each has memory of its own, where its numbers are aligned.
-                one = bytearray(data[place * nbytes : (place + 1) * nbytes])
-                self._settle(answer.number + place, answer, memoryview(one), form)
+            for number, one in enumerate(payloads, answer.number):
+                self._settle(number, answer, one, form)
             self._notify()
 
     def _settle(self, number: int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
