@@ -8,7 +8,8 @@ from headrace.server.client.writers.operation_log import Use
 from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import StepMemory
-from headrace.server.messages.writing import AppendSteps, OpenWriter, WriterOpened, WriterState
+from headrace.server.messages.operations import AppendSteps
+from headrace.server.messages.writing import OpenWriter, WriterOpened, WriterState
 
 SIGNATURE = hr.Signature.like({"n": 0})
 

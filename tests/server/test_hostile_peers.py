@@ -17,8 +17,9 @@ from headrace.leases.frames import encoded
 from headrace.leases.messages import VERSION, Hello
 from headrace.server.auth import NONCE_NBYTES
 from headrace.server.messages.handshake import Greeting, Proof
+from headrace.server.messages.operations import AppendSteps
 from headrace.server.messages.requests import Ping, Sample
-from headrace.server.messages.writing import AppendSteps, OpenWriter, RuleDescription
+from headrace.server.messages.writing import OpenWriter, RuleDescription
 from tests.server.hostile import SESSION, connected, frames, said_to
 
 GREETING = encoded(Hello(version=VERSION)) + encoded(Greeting(nonce=bytes(NONCE_NBYTES)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.leases.frames import encoded
-from headrace.server.messages import writing
+from headrace.server.messages import operations, writing
 from headrace.server.messages.rules import described_rule
 from tests.server.test_hostile_peers import SESSION, connected, said_to
 
@@ -31,7 +31,7 @@ lanes = st.one_of(
 flags = st.one_of(st.sampled_from([b"\0\0", b"\1\0", b"\1\1", b""]), st.binary(max_size=3))
 maps = st.dictionaries(st.integers(-1, 3), flags, max_size=2)
 given_values = st.none() | st.builds(
-    writing.Given,
+    operations.Given,
     priorities=st.dictionaries(
         st.integers(-1, 3),
         st.lists(st.floats(), max_size=3).map(lambda each: np.array(each).tobytes()) | st.binary(max_size=9),
@@ -57,7 +57,7 @@ rules = st.lists(
     max_size=3,
 )
 counts = st.dictionaries(tables, small, max_size=2)
-places = st.none() | st.builds(writing.StepsPlace, offset=small, capacity=small, first=small)
+places = st.none() | st.builds(operations.StepsPlace, offset=small, capacity=small, first=small)
 PAYLOADS = [b"", bytes(16), bytes(32), bytes(64), bytes(96), bytes(160)]
 
 
@@ -89,9 +89,9 @@ openings = st.builds(
 )
 messages = st.one_of(
     openings,
-    operation(writing.AppendSteps, steps=small, version=small, place=places, given=given_values),
+    operation(operations.AppendSteps, steps=small, version=small, place=places, given=given_values),
     operation(
-        writing.AppendEnds,
+        operations.AppendEnds,
         version=small,
         place=places,
         idle=flags,
@@ -100,26 +100,26 @@ messages = st.one_of(
         given=given_values,
     ),
     operation(
-        writing.EndLanes,
+        operations.EndLanes,
         lanes=lanes.filter(lambda each: each is not None),
         columns=st.none() | names,
         given=given_values,
     ),
-    operation(writing.CutLanes, end=st.none() | st.sampled_from(["PAD", "LAST", "?"]), given=given_values),
-    operation(writing.DropLanes, lanes=lanes),
-    operation(writing.EndStreams, lanes=lanes),
+    operation(operations.CutLanes, end=st.none() | st.sampled_from(["PAD", "LAST", "?"]), given=given_values),
+    operation(operations.DropLanes, lanes=lanes),
+    operation(operations.EndStreams, lanes=lanes),
     operation(
-        writing.CreateItem,
+        operations.CreateItem,
         table=tables,
         length=small,
         priority=st.floats(),
         lane=small,
         key=st.integers(0, 9),
     ),
-    operation(writing.MakeRoom, steps=small),
-    operation(writing.DeclareFinals, columns=names),
-    operation(writing.DeclarePadding, table=tables, columns=names),
-    operation(writing.Report),
+    operation(operations.MakeRoom, steps=small),
+    operation(operations.DeclareFinals, columns=names),
+    operation(operations.DeclarePadding, table=tables, columns=names),
+    operation(operations.Report),
     st.builds(writing.WaitPending, writer=st.integers(0, 1), ticket=small, most=small),
     st.builds(writing.StopWaiting, writer=st.integers(0, 1), ticket=small),
     st.builds(writing.Sync, writer=st.integers(0, 1), ticket=small),
@@ -132,8 +132,8 @@ def in_order(each):
     """Numbers the operations as they should be, so that more of them are applied."""
     sequence = 0
     for message, _ in each:
-        if isinstance(message, writing.Operation):
-            sequence += max(1, message.steps if isinstance(message, writing.AppendSteps) else 1)
+        if isinstance(message, operations.Operation):
+            sequence += max(1, message.steps if isinstance(message, operations.AppendSteps) else 1)
             message.sequence = sequence
             message.writer = 0
     return each
@@ -192,7 +192,7 @@ def test_a_writer_that_waits_for_pages_is_not_read_without_end():
                 with suppress(OSError):
                     while sent < count:
                         sequence = (sent + 1) * steps
-                        step = writing.AppendSteps(writer=0, sequence=sequence, steps=steps, version=0)
+                        step = operations.AppendSteps(writer=0, sequence=sequence, steps=steps, version=0)
                         peer.sendall(encoded(step, bytes(steps << 16)))
                         sent += 1
 

@@ -14,8 +14,9 @@ from headrace.leases.messages import VERSION, Hello
 from headrace.server.auth import NONCE_NBYTES
 from headrace.server.limits import Limits
 from headrace.server.messages.handshake import Greeting, Proof
+from headrace.server.messages.operations import AppendSteps
 from headrace.server.messages.requests import Ping, Sample
-from headrace.server.messages.writing import AppendSteps, OpenWriter, Sync
+from headrace.server.messages.writing import OpenWriter, Sync
 
 SESSION = encoded(Hello(version=VERSION)) + encoded(Greeting(nonce=bytes(NONCE_NBYTES))) + encoded(Proof())
 FRAME = np.arange(100_000, dtype=np.uint8)

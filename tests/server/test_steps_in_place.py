@@ -20,14 +20,8 @@ from headrace.server.client.connecting import ServerAccess, connect_writers
 from headrace.server.client.writers import step_memory
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
-from headrace.server.messages.writing import (
-    MOST_SHARED_NBYTES,
-    AppendSteps,
-    OpenWriter,
-    Refused,
-    StepsPlace,
-    WriterState,
-)
+from headrace.server.messages.operations import AppendSteps, StepsPlace
+from headrace.server.messages.writing import MOST_SHARED_NBYTES, OpenWriter, Refused, WriterState
 from headrace.system import memory_file, sealed_memory_file
 
 FRAME = 1024

@@ -16,7 +16,7 @@ from headrace.server.limits import Limits
 from headrace.server.messages import requests
 from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
 from headrace.server.messages.failures import failure_of
-from headrace.server.messages.writing import WriterMessage
+from headrace.server.messages.operations import WriterMessage
 from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.server.serving.batches.batch_sender import BatchSender, Send
 from headrace.server.serving.checkpoints import Checkpoints

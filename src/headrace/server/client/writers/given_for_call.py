@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headrace.leases.messages import packed
 from headrace.replay.intake.selection import Selection
-from headrace.server.messages.writing import Given
+from headrace.server.messages.operations import Given
 
 _NOTHING_SELECTED = Selection({}, {})
 _FLAGS, _PRIORITIES = np.dtype(np.bool_), np.dtype("<f8")

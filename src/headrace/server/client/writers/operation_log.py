@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
 from headrace.server.client.writers.step_memory import SharedSteps
-from headrace.server.messages.writing import (
+from headrace.server.messages.operations import (
     AppendEnds,
     AppendSteps,
     CutLanes,
@@ -20,8 +20,8 @@ from headrace.server.messages.writing import (
     EndLanes,
     Operation,
     Report,
-    WriterState,
 )
+from headrace.server.messages.writing import WriterState
 
 Counts = Mapping[str, int]
 

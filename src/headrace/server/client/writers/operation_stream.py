@@ -25,14 +25,12 @@ from headrace.server.client.writers.packed_steps import PackedSteps
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
 from headrace.server.client.writers.writer_link import Connection, WriterLink
+from headrace.server.messages.operations import AppendSteps, Operation, Report
 from headrace.server.messages.writing import (
-    AppendSteps,
     CloseWriter,
     Keys,
     OpenWriter,
-    Operation,
     Refused,
-    Report,
     Waited,
     WaitPending,
     WantKeys,

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from headrace.leases.frames import Payload
 from headrace.server.compression.packing import PackedPayload, PayloadPacker
-from headrace.server.messages.writing import AppendEnds, AppendSteps, Operation
+from headrace.server.messages.operations import AppendEnds, AppendSteps, Operation
 from headrace.spec import Signature
 
 

@@ -26,8 +26,7 @@ from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.client.writers.pending_items import PendingItems
 from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.messages.columns import packed_arrays
-from headrace.server.messages.rules import described_rule
-from headrace.server.messages.writing import (
+from headrace.server.messages.operations import (
     AppendEnds,
     AppendSteps,
     CreateItem,
@@ -38,9 +37,9 @@ from headrace.server.messages.writing import (
     EndLanes,
     EndStreams,
     MakeRoom,
-    OpenWriter,
-    Sync,
 )
+from headrace.server.messages.rules import described_rule
+from headrace.server.messages.writing import OpenWriter, Sync
 from headrace.spec import Signature, check_array
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.server.messages.columns import packed_arrays
-from headrace.server.messages.writing import StepsPlace
+from headrace.server.messages.operations import StepsPlace
 from headrace.spec import Signature
 from headrace.system import sealed_memory_file
 

@@ -14,7 +14,7 @@ from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
 from headrace.replay.intake.selection import Selection
 from headrace.server.messages.columns import Form, unpacked_arrays
-from headrace.server.messages.writing import (
+from headrace.server.messages.operations import (
     AppendEnds,
     AppendSteps,
     CreateItem,
@@ -26,10 +26,10 @@ from headrace.server.messages.writing import (
     EndStreams,
     Given,
     MakeRoom,
-    OpenWriter,
     Operation,
     StepsPlace,
 )
+from headrace.server.messages.writing import OpenWriter
 from headrace.server.serving.writers.client_memory import ClientMemory
 from headrace.server.serving.writers.row_writer import ServedRowWriter
 from headrace.spec import Signature, first_difference

@@ -16,13 +16,12 @@ from headrace.leases.messages import ROWS, packed
 from headrace.persist.disk.writer_counts import UNCOUNTED
 from headrace.replay.replay import ReplayCore
 from headrace.server.messages.failures import failure_of
+from headrace.server.messages.operations import AppendSteps, Operation
 from headrace.server.messages.rules import rule_of
 from headrace.server.messages.writing import (
-    AppendSteps,
     CloseWriter,
     Keys,
     OpenWriter,
-    Operation,
     Refused,
     StopWaiting,
     Sync,
