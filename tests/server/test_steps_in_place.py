@@ -271,7 +271,7 @@ def test_the_server_keeps_what_it_has_stored_whatever_the_client_writes_then(ser
 
 def opened(server, descriptors, **fields):
     """Opens a writer as any peer can; returns the connection."""
-    channel, _ = connect_writers(server)
+    channel = connect_writers(server).channel
     opening = OpenWriter(writer=0, replay="r", lanes=1, rules=[], history=None, session=b"s" * 16, **fields)
     channel.send(opening, descriptors=descriptors)
     return channel
