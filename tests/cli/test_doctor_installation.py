@@ -49,6 +49,16 @@ def test_extras_are_present_only_if_all_their_libraries_are(monkeypatch):
     assert 'pip install "headrace[half]"' in findings["absent extras"].fix
 
 
+def test_an_extra_that_this_python_replaces_is_not_asked_for(monkeypatch):
+    marker = '; python_version < "{}" and extra == "{}"'
+    requirements = ["a" + marker.format("3.11", "old"), "b" + marker.format("4.0", "new")]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: requirements)
+    monkeypatch.setattr(installation, "installed_version", lambda name: "")
+    findings = found()
+    assert findings["extras"].text == "none"
+    assert findings["absent extras"].text == "new"
+
+
 def test_plain_kernels_are_a_warning(monkeypatch):
     monkeypatch.setenv(plain.VARIABLE, "1")
     finding = found()["kernels"]

@@ -21,6 +21,8 @@ _GIB = 2**30
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 # An optional library of a distribution: `torch>=2.6; extra == "torch"`.
 _OPTIONAL = re.compile(r"""^([\w.-]+).*;.*extra\s*==\s*["']([\w-]+)["']""")
+# One that the standard library replaces from a version of Python on.
+_BEFORE_PYTHON = re.compile(r"""python_version\s*<\s*["'](\d+)\.(\d+)["']""")
 # Variables that change how many threads numeric libraries use.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCH_NUM_THREADS")
 
@@ -64,7 +66,7 @@ def _extras(report: Report) -> None:
     libraries: dict[str, list[str]] = {}
     for requirement in importlib.metadata.requires("headrace") or []:
         found = _OPTIONAL.match(requirement)
-        if found is not None:
+        if found is not None and _is_of_this_python(requirement):
             libraries.setdefault(found[2], []).append(found[1])
     present, absent = [], []
     for extra, names in libraries.items():
@@ -77,6 +79,11 @@ def _extras(report: Report) -> None:
     if absent:
         fix = f'pip install "headrace[{absent[0]}]" for what the extra of that name brings.'
         report.note("absent extras", ", ".join(absent), fix)
+
+
+def _is_of_this_python(requirement: str) -> bool:
+    before = _BEFORE_PYTHON.search(requirement)
+    return before is None or sys.version_info[:2] < (int(before[1]), int(before[2]))
 
 
 def _processors(report: Report) -> None:
