@@ -251,7 +251,7 @@ def test_a_terminal_is_drawn_until_ctrl_c(monitor):
         arguments, stdout=follower, stderr=follower, env={**os.environ, "TERM": "xterm"}
     )
     os.close(follower)
-    guard = threading.Timer(40, process.kill)
+    guard = threading.Timer(50, process.kill)
     guard.start()
     try:
         seen = b""

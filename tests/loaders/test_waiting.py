@@ -17,7 +17,7 @@ from headrace.loaders import Loader
 from headrace.testing import FakeClock
 
 PREFETCHES = pytest.mark.parametrize("prefetch", [0, 2])
-PROGRAM_SECONDS = 20.0
+PROGRAM_SECONDS = 50.0
 
 
 def in_thread(function):

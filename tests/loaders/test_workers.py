@@ -171,7 +171,7 @@ def test_pickling_is_refused(make_replay, watched, options):
 def test_pickling_takes_the_arguments_along(remote):
     """LP2, spawn."""
     proxy, _ = remote
-    with Loader(proxy, "t", 2, to="torch", prefetch=0, timeout=3.0, views={"y": hr.View("x")}) as loader:
+    with Loader(proxy, "t", 2, to="torch", prefetch=0, timeout=30.0, views={"y": hr.View("x")}) as loader:
         next(loader)
         with pickle.loads(pickle.dumps(loader)) as again:
             assert type(again) is type(loader)

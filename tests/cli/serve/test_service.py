@@ -306,7 +306,7 @@ def test_a_process_from_its_ready_line_to_sigterm(settings, tmp_path):
         [sys.executable, "-m", "headrace", "serve", str(tmp_path / "s.toml"), "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    watchdog = threading.Timer(30, process.kill)
+    watchdog = threading.Timer(50, process.kill)
     watchdog.start()
     try:
         ready = json.loads(process.stdout.readline())

@@ -18,11 +18,11 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     options = {"object_store_memory": STORE, "include_dashboard": False}
-    # A node that is gone is noticed in seconds.
+    # A node that is gone is noticed in seconds; one of a busy machine may answer late.
     checks = {
         "health_check_period_ms": 1000,
         "health_check_timeout_ms": 2000,
-        "health_check_failure_threshold": 2,
+        "health_check_failure_threshold": 5,
     }
     head = {"num_cpus": 0, "_system_config": checks, **options}
     cluster = Cluster(initialize_head=True, head_node_args=head)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(180)]
 
 
 def test_it_learns_from_rollouts_of_an_actor(monkeypatch):

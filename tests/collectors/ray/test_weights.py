@@ -11,7 +11,7 @@ import headrace as hr
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(180)]
 
 
 def weights(value):
@@ -24,7 +24,7 @@ def equal(one, other):
     np.testing.assert_array_equal(one["bias"], other["bias"])
 
 
-def seen_within(receiver, version, seconds=10):
+def seen_within(receiver, version, seconds=40):
     end = time.monotonic() + seconds
     while receiver.version != version:
         assert time.monotonic() < end
@@ -65,7 +65,7 @@ def test_receivers_see_whole_sets_here_and_in_actors():
     equal(found, weights(7))
     found["bias"][:] = 3  # The caller's own.
     seen_within(receiver, 7)
-    version, found = ray.get(reader.read.remote(), timeout=30)
+    version, found = ray.get(reader.read.remote(), timeout=40)
     assert version == 7
     equal(found, weights(7))
     scheme.close()

@@ -348,7 +348,7 @@ def test_a_process_that_is_stopped_leaves_no_file(tmp_path, name, number):
     with process:
         assert process.stdout.readline() == b"ready\n"
         os.kill(process.pid, number)
-        assert process.wait(30) != 0
+        assert process.wait(55) != 0
     left = in_folder(tmp_path)
     assert left == [] if number == signal.SIGINT else all(each.startswith(".x.npz.") for each in left)
 
@@ -388,7 +388,7 @@ def test_nothing_heavy_is_loaded_to_read_a_file(tmp_path):
         "print([m for m in ('pyarrow', 'h5py', 'minari', 'jax', 'torch', 'gymnasium') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=55, check=True
     )
     assert done.stdout.strip() == "[]"
 
@@ -410,6 +410,6 @@ def test_without_pyarrow_the_error_names_the_extra(tmp_path):
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "x")],
         check=True,
-        timeout=30,
+        timeout=55,
         capture_output=True,
     )
