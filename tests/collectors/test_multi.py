@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.collectors.handle.group_status import GroupStatus
 from headrace.testing import CounterEnv, counter_env_fns, counter_vector_env, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -523,13 +524,20 @@ def test_one_worker_that_cannot_be_built_ends_all():
     assert "in broken" in "".join(raised.value.__notes__)
 
 
-def test_workers_that_are_late_are_named():
+def test_workers_that_are_late_are_named(monkeypatch):
     def late():
         time.sleep(1000)
 
+    wait = GroupStatus.wait_for_none
+
+    def once_worker_0_is_there(status, late, timeout, event):
+        status.wait(lambda: len(late()) == 2, 50, lambda: "worker 0")
+        wait(status, late, timeout, event)
+
+    monkeypatch.setattr(GroupStatus, "wait_for_none", once_worker_0_is_there)
     with pytest.raises(hr.DeadlineExceeded, match=r"worker 1 .*, worker 2 .* to be ready") as raised:
         hr.MultiCollector(
-            [lambda: CounterEnv(3), late, late], sync=True, frames_per_batch=6, start_timeout=10.0
+            [lambda: CounterEnv(3), late, late], sync=True, frames_per_batch=6, start_timeout=0.1
         )
     assert "worker 0" not in str(raised.value)
 
