@@ -16,6 +16,7 @@ from headrace.server.compression.packing import PayloadPacker
 from headrace.server.compression.unpacking import PayloadUnpacker
 from headrace.server.messages.packed import Packed
 from headrace.server.messages.requests import Ping, SendSamples
+from headrace.server.serving.batches.batch_answers import column_paths
 from tests.server.hostile import SESSION, said_to
 
 if not zstd.is_installed():
@@ -88,6 +89,15 @@ def test_views_are_compressed_by_the_stored_column():
     again, packed = written_and_read({"frame": "zstd"}, views=views)
     assert (batch["shown"] == again["shown"]).all()
     assert plain[1] - packed[1] > 16 * 84 * 84 * 0.9
+
+
+def test_masks_are_not_columns():
+    """WI3: their names follow from those that a client chooses, and a connection keeps something for columns only."""
+    views = {"frame": hr.View(mask=True)}
+    signature = hr.Signature.like(STEP)
+    names = [("frame", ""), ("frame_mask", "")]
+    assert column_paths(names, 4, signature, views) == ["frame", None, None, None]
+    assert column_paths(None, 5, signature, None) == ["frame", "noise", "reward", None, None]
 
 
 def test_samples_of_a_queue_are_compressed_in_both_directions():

@@ -134,9 +134,9 @@ def column_paths(
         found = [*signature.columns]
     else:
         stored = {name: view.data_col or name for name, view in views.items()}
-        # Masks have names of their own, and no view.
-        shown = [(stored.get(name, name), leaf) for name, leaf in names]
-        found = [f"{path}/{leaf}" if leaf else path for path, leaf in shown]
+        # Masks have no view, and names that follow from those that the client chooses.
+        shown = [(stored.get(name), leaf) for name, leaf in names]
+        found = [f"{path}/{leaf}" if path and leaf else path for path, leaf in shown]
     return found + [None] * (count - len(found))
 
 
