@@ -207,7 +207,8 @@ class Soak:
             "update",
             "question",
             "reset",
-            *(["pause", "pause"] if is_free else ["next", "next", "state"]),
+            "state",
+            *(["pause", "pause"] if is_free else ["next", "next"]),
         ]
         for call in self._rng.permutation(calls):
             self._call(str(call), lambda call=call: getattr(self, f"_{call}")(collector))

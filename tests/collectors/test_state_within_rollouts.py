@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import threading
 import time
 from contextlib import suppress
 
@@ -211,3 +212,65 @@ def test_free_running_goes_on_with_the_rollout_under_way(make_replay):
     # The counter goes on with the step after the last one that was written.
     places = 5 * data["observation"][:, 1] + data["observation"][:, 2]
     assert sorted(places.tolist()) == list(range(saved.frames, total))
+
+
+class Turns:
+    """A lock that tells when a thread has to wait for it."""
+
+    def __init__(self):
+        self.lock, self.is_waited_for = threading.Lock(), threading.Event()
+
+    def acquire(self, timeout):
+        if self.lock.acquire(blocking=False):
+            return True
+        self.is_waited_for.set()
+        return self.lock.acquire(timeout=timeout)
+
+    def release(self):
+        self.lock.release()
+
+
+@pytest.mark.parametrize("other", ["state", "pause"])
+def test_threads_that_stop_the_workers_take_turns(other, make_replay, monkeypatch):
+    # CQ1, CQ3, CF6: the first one would let the workers go on while the second one needs them still.
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3)))
+    with hr.MultiCollector(
+        [lambda: CounterEnv(3)] * 2, sync=False, frames_per_batch=50, replay_buffer=replay
+    ) as collector:
+        group = collector._group
+        turns = group._turns = Turns()
+        collector.start()
+        call_each, inside, most = group.call_each, [], []
+
+        def watched(*arguments):
+            inside.append(None)
+            most.append(len(inside))
+            if len(most) == 1:
+                begun.set()
+                assert turns.is_waited_for.wait(20)
+                assert all(handle.peer.paused_at == group.status.pause_wanted for handle in group.handles)
+            result = call_each(*arguments)
+            inside.pop()
+            return result
+
+        def stop_workers():
+            if other == "state":
+                states.append(collector.state_dict())
+            else:
+                with collector.pause():
+                    states.append(group.is_paused)
+
+        begun, states = threading.Event(), []
+        monkeypatch.setattr(group, "call_each", watched)
+        first = threading.Thread(target=lambda: states.append(collector.state_dict()))
+        first.start()
+        assert begun.wait(20)
+        second = threading.Thread(target=stop_workers)
+        second.start()
+        for thread in (first, second):
+            thread.join(30)
+            assert not thread.is_alive()
+        assert len(states) == 2
+        assert max(most) == 1
+        assert states[1] is not False
+        assert not group.is_paused

@@ -226,11 +226,17 @@ class MultiCollector(CollectorBase):
             raise RuntimeError("pause: expected a collector that runs freely and is not paused")
         self._pausing = True
         try:
-            group.pause(_PAUSE_SECONDS)
+            with group.alone(_PAUSE_SECONDS):
+                group.pause(_PAUSE_SECONDS)
             yield
         finally:
             self._pausing = False
-            group.resume()
+            try:
+                with group.alone(_PAUSE_SECONDS):  # A state that another thread takes needs them still.
+                    group.resume()
+            except BaseException:
+                group.resume()
+                raise
 
     # ---- questions -------------------------------------------------------------------------------------------------
 

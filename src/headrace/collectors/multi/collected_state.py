@@ -35,8 +35,9 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
 @contextmanager
 def _standing_still(group: WorkerGroup) -> Iterator[None]:
     """Keeps the workers between two steps, all of them reported, for the time of a `with` block."""
-    was_paused, end = group.status.pause_wanted is not None, time.monotonic() + _SECONDS
-    with group.collection.admission.suspended():
+    end = time.monotonic() + _SECONDS
+    with group.alone(_SECONDS), group.collection.admission.suspended():
+        was_paused = group.status.pause_wanted is not None
         try:
             while _restarting(group) or group.status.pause_wanted is None:
                 group.resume()  # A pause would keep a process that is started from coming back.

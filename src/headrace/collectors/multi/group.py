@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,7 @@ class WorkerGroup:
         replay = options.replay_buffer
         self._replay = core_of(replay) if isinstance(replay, Replay) else None
         self._pauses = itertools.count()
+        self._turns = threading.Lock()
         self._is_ending = False
         self._collection: Collection | None = None
         self._weights: SharedWeights | None = None
@@ -278,6 +280,27 @@ class WorkerGroup:
             or handle.is_forwarding
             or (handle.peer.paused_at != number and not handle.status.is_restarting)
         ]
+
+    @contextmanager
+    def alone(self, timeout: float) -> Iterator[None]:
+        """Keeps other threads, for the time of a `with` block, from pausing workers or letting them go on.
+
+        Raises:
+            DeadlineExceeded: another thread does so for longer than `timeout` seconds.
+        """
+        if (
+            self.status.home.is_elsewhere
+        ):  # A lock that a thread of the parent held would never be released here.
+            yield
+            return
+        if not self._turns.acquire(timeout=max(0.0, timeout)):
+            raise DeadlineExceeded(
+                f"waited {timeout:.3g} s for another thread that saves or loads the state, or pauses the workers"
+            )
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     def pause(self, timeout: float) -> None:
         """Asks the workers to pause. Waits until they stand still and all their steps are committed."""
