@@ -14,7 +14,7 @@ STORE = 100 * 2**20
 
 @pytest.fixture(scope="session")
 def cluster():
-    """A head without room for workers, and one node for two of them."""
+    """A head without room for workers, and one node for two of them, which says that it has a GPU."""
     from ray.cluster_utils import Cluster
 
     options = {"object_store_memory": STORE, "include_dashboard": False}
@@ -26,7 +26,7 @@ def cluster():
     }
     head = {"num_cpus": 0, "_system_config": checks, **options}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(num_cpus=2, resources={"place": 1}, **options)
+    cluster.add_node(num_cpus=2, num_gpus=1, resources={"place": 1}, **options)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield cluster
     ray.shutdown()

@@ -15,6 +15,16 @@ pytestmark = pytest.mark.timeout(180)
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
 
 
+class GpuEnv(CounterEnv):
+    """An environment that knows the GPUs of its actor."""
+
+    @property
+    def gpus(self):
+        import ray
+
+        return [str(gpu) for gpu in ray.get_gpu_ids()]
+
+
 def until(there, seconds):
     """Waits for something that the cluster does."""
     end = time.monotonic() + seconds
@@ -63,7 +73,7 @@ def test_a_cluster_without_the_resources_is_named_by_the_constructor(cluster):
 
 
 def test_shutdown_ends_the_actors_and_leaves_the_cluster(cluster):
-    # CY5
+    # CY5; CY1: each actor has the share of a GPU that was asked for.
     import ray
 
     @ray.remote(num_cpus=0)
@@ -72,12 +82,18 @@ def test_shutdown_ends_the_actors_and_leaves_the_cluster(cluster):
             return True
 
     own = Own.remote()
+    options = {"num_cpus": 1, "num_gpus": 0.5}
     with hr.MultiCollector(
-        lambda: CounterEnv(4), sync=True, frames_per_batch=8, backend="ray", backend_options={"num_cpus": 2}
+        [lambda: GpuEnv(4)] * 2, sync=True, frames_per_batch=8, backend="ray", backend_options=options
     ) as collector:
         collector.next(timeout=40)
         pid = collector.statistics().workers[0].pid
+        assert collector.get_distant_attr("env.unwrapped.gpus") == [["0"], ["0"]]
+        until(lambda: not ray.available_resources().get("GPU", 0), 40)
     assert ray.is_initialized()
     assert ray.get(own.alive.remote())
-    until(lambda: ray.available_resources().get("CPU", 0) >= 2, 40)
+    until(
+        lambda: ray.available_resources().get("CPU", 0) >= 2 and ray.available_resources().get("GPU", 0) == 1,
+        40,
+    )
     assert pid
