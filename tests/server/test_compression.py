@@ -187,25 +187,6 @@ def test_a_server_without_zstd_takes_columns_as_they_are(monkeypatch, caplog):
     assert "headrace[zstd]" in record.message
 
 
-def test_the_next_server_behind_an_address_need_not_compress(monkeypatch):
-    """AK3: steps that were sent compressed are sent again as they are."""
-    with hr.Replay(hr.Signature.like(STEP), [hr.Table.queue("t", 100)], capacity=200) as replay:
-        first = hr.Server({"r": replay}).start()
-        with hr.Client(first.address, compression="zstd") as client:
-            with client.replay("r").writer(items=[hr.ItemRule("t", 2)]) as writer:
-                writer.append(step(0))
-                writer.flush()
-                address = first.address
-                first.stop()
-                monkeypatch.setattr("headrace.server.serving.connection.zstd.is_installed", lambda: False)
-                with hr.Server({"r": replay}, address=address):
-                    writer.append(step(1))
-                    writer.flush()
-                    batch = client.replay("r").sample("t", 1)
-                    assert client._session.link().packer is None
-            assert (batch["frame"] == [[step(0)["frame"], step(1)["frame"]]]).all()
-
-
 def test_a_client_without_zstd_is_told_what_to_install(monkeypatch):
     def missing(name):
         raise ImportError(name)
