@@ -1,5 +1,7 @@
 """Environments of torch tensors: their columns, their actions, and a policy on their device (collectors CD2)."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,20 @@ import headrace as hr
 from headrace.envs import make_stepper, new_columns
 from headrace.spec import ArraySpec
 from headrace.testing import EnvContract
+from headrace.testing.agents import CounterAgents
+from headrace.testing.dm_envs import DmCounterEnv
 from headrace.testing.envs import CounterEnv, counter_vector_env, in_turn
+from headrace.trees import map_leaves
 
 torch = pytest.importorskip("torch")
 
-from tests.envs.tensor_counters import RemoteTensor, TensorCounterEnv, TensorVectorEnv, tensor_vector_env  # noqa: E402
+from tests.envs.tensor_counters import (  # noqa: E402
+    RemoteTensor,
+    TensorCounterEnv,
+    TensorVectorEnv,
+    remote,
+    tensor_vector_env,
+)
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 DEVICES = ["cpu", pytest.param("cuda:0", marks=needs_cuda)]
@@ -229,3 +240,53 @@ def test_in_workers():
     np.testing.assert_array_equal(
         batch["action"], np.where(batch["mask"], batch["observation"][..., 2] % 4, 0)
     )
+
+
+# ---- other kinds of environments -----------------------------------------------------------------------------------
+
+
+class TensorDmEnv(DmCounterEnv):
+    """A dm_env environment of tensors that NumPy cannot read."""
+
+    def reset(self):
+        return self._of_tensors(super().reset())
+
+    def step(self, action):
+        return self._of_tensors(super().step(np.asarray(action)))
+
+    @staticmethod
+    def _of_tensors(timestep):
+        return timestep._replace(
+            observation=remote(timestep.observation),
+            reward=None if timestep.reward is None else remote(timestep.reward),
+        )
+
+
+class TensorAgents(CounterAgents):
+    """Agents whose values are tensors on the CPU."""
+
+    def reset(self, **options):
+        observations, infos = super().reset(**options)
+        return map_leaves(torch.as_tensor, observations), infos
+
+    def step(self, actions):
+        *values, infos = super().step(actions)
+        return *(map_leaves(torch.as_tensor, value) for value in values), infos
+
+
+@pytest.mark.parametrize("kind", ["dm_env", "agents"])
+def test_environments_of_other_libraries_may_return_tensors(kind):
+    # CE2, CD2: the batches are those of the same environment of arrays.
+    with_tensors, plain = (TensorDmEnv, DmCounterEnv) if kind == "dm_env" else (TensorAgents, CounterAgents)
+    lengths = [3, 5]
+    found, expected = (
+        hr.Collector(partial(env, lengths), lambda o: o[:, -1] % 4, frames_per_batch=24)
+        for env in (with_tensors, plain)
+    )
+    with found, expected:
+        for _ in range(2):
+            batch, other = found.next(), expected.next()
+            assert list(batch) == list(other)
+            for name in other:
+                assert isinstance(batch[name], np.ndarray)
+                np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
