@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -232,6 +233,26 @@ def test_complete_rollouts_come_first(how, exitcode, caplog):
     collector.shutdown()  # It was told already.
     with pytest.raises(hr.Closed):
         collector.next()
+
+
+def test_an_environment_that_grows_without_end():
+    # CX2: at the limit of the worker's memory its error reaches the caller, and the worker is gone.
+    class Growing(CounterEnv):
+        def step(self, action):
+            if self.step_count == 2:
+                limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + 2**28
+                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+                self.kept = []
+                while True:
+                    self.kept.append(np.empty(2**24, np.uint8))
+            return super().step(action)
+
+    with hr.AsyncCollector(lambda: Growing(9), frames_per_batch=2, restart_workers=False) as collector:
+        assert collector.next(timeout=40)["t"].tolist() == [[0, 1]]
+        with pytest.raises(hr.WorkerDied) as raised:
+            collector.next(timeout=40)
+        assert isinstance(raised.value.__cause__, MemoryError)
+        assert is_gone(collector.statistics().workers[0].pid)
 
 
 def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
