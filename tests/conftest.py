@@ -14,9 +14,14 @@ from plain_kernels import fewer
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The time of one example says more about the machine than about the code; the suite's own timeout ends a hang.
+# The time of one example says more about the machine than about the code; the suite's own timeout ends a hang. A
+# failure prints what repeats it elsewhere.
 settings.register_profile(
-    "headrace", max_examples=fewer(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "headrace",
+    max_examples=fewer(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.load_profile("headrace")
 
