@@ -59,14 +59,14 @@ def run(*arguments, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=None if EVERY_LINE else 55,
+        timeout=None if EVERY_LINE else 170,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.timeout(0 if EVERY_LINE else 60)
+@pytest.mark.timeout(0 if EVERY_LINE else 180)
 @pytest.mark.parametrize("operation", STRIDES)
 def test_d2_killed_at_any_line_a_change_is_there_whole_or_not_at_all(operation):
     """Kernels run as plain Python, so they too are killed between any two of their lines."""
@@ -74,7 +74,7 @@ def test_d2_killed_at_any_line_a_change_is_there_whole_or_not_at_all(operation):
     assert result["lines"] > 20
 
 
-@pytest.mark.timeout(0 if EVERY_LINE else 60)
+@pytest.mark.timeout(0 if EVERY_LINE else 180)
 def test_d7_killed_at_any_line_of_a_close_after_its_record():
     """The file of the rows is cut last: whole or cut, the store opens and nothing is missing."""
     result = run("lines", "end of a close", *((1, 0) if EVERY_LINE else (2, SEED % 2)), HEADRACE_PLAIN="1")
@@ -82,6 +82,7 @@ def test_d7_killed_at_any_line_of_a_close_after_its_record():
     assert result["sizes"] == 2
 
 
+@pytest.mark.timeout(0 if EVERY_LINE else 180)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_d2_killed_at_random_moments_of_a_long_history(seed):
     """Compiled, as users run it; and the store is as good as new afterwards."""
