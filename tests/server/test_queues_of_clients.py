@@ -697,6 +697,7 @@ def counted_messages(monkeypatch, before=lambda first: None):
 def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkeypatch):
     """Without the thread in the background: the sender alone sends the first sample at once, then full messages."""
     monkeypatch.setattr(Flusher, "flush", lambda *_: None)
+    monkeypatch.setattr(Flusher, "watch", lambda *_: None)
     is_flooded = threading.Event()
     # The server is slower than the sender.
     counts = counted_messages(monkeypatch, lambda first: first == 3 and is_flooded.wait(JOIN))
@@ -715,6 +716,72 @@ def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkey
             remote.send(number)
         remote.wait(5)
     assert counts == [1, 1, 1, 32, 32, 32, 32, 31]
+
+
+@pytest.fixture
+def gathering(tmp_path, monkeypatch):
+    """Returns a client's queue without the thread in the background, and the sizes of its messages.
+
+    Four samples were collected while a message was on its way.
+    """
+    monkeypatch.setattr(Flusher, "flush", lambda *_: None)
+    monkeypatch.setattr(Flusher, "watch", lambda *_: None)
+    are_collected = threading.Event()
+    counts = counted_messages(monkeypatch, lambda first: first == 2 and are_collected.wait(JOIN))
+    queue = hr.BatchQueue(0, 10, num_buffers=40)
+    server = hr.Server({"q": queue}, address=None, unix=tmp_path / "s")
+    with server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        remote.send(0)
+        remote.wait(5)
+        for number in range(1, 5):
+            remote.send(number)
+        are_collected.set()
+        until(lambda: remote._stream._count.get() == 2)
+        assert counts == [1, 1]
+        remote.send(5)
+        until(lambda: queue.statistics().samples_received == 6)
+        yield remote, counts
+        remote.wait(5)
+
+
+def test_samples_that_come_fast_wait_for_a_full_message_until_no_more_come(gathering):
+    """Streams of many clients in one process take turns, so their messages fill slowly."""
+    remote, counts = gathering
+    looks = []
+    for number in range(6, 9):
+        remote.send(number)
+        looks.append(remote._stream.flush_soon())
+    assert (looks, counts) == ([True] * 3, [1, 1, 4])
+    assert not remote._stream.flush_soon()
+    remote.wait(5)
+    remote.send(9)
+    remote.wait(5)
+    assert counts == [1, 1, 4, 3, 1]
+
+
+def test_samples_that_come_fast_fill_messages(gathering):
+    """Each message but the last is full, however often the thread in the background looks."""
+    remote, counts = gathering
+    for number in range(6, 6 + 3 * 32):
+        remote.send(number)
+        assert number % 8 or remote._stream.flush_soon()
+    remote.wait(5)
+    assert counts == [1, 1, 4, 32, 32, 32]
+
+
+def test_no_sample_waits_long_for_a_full_message(gathering):
+    """Samples that come slowly again are sent, though more of them come."""
+    remote, counts = gathering
+    looks = 0
+    while len(counts) == 3 and looks < 30:
+        remote.send(looks)
+        looks += 1
+        if not remote._stream.flush_soon():
+            break
+    remote.wait(5)
+    assert counts == [1, 1, 4, looks]
+    assert looks == 1 + sample_stream._MOST_LOOKS
 
 
 @pytest.mark.parametrize(
