@@ -23,7 +23,8 @@ INLINE = [
     (LeaseGrantor, "commit"),
     (BlockReader, "copy_into"),
     (ViewColumns, "present"),
-    (PageWriter, "turn"),
+    (PageWriter, "begin_block"),
+    (LeaseGrantor, "take_back"),
     (ReplayOutput, "write"),
     (Tally, "add"),
 ]
