@@ -23,6 +23,7 @@ class Done(Exception):
 
 def test_the_loop_of_a_dqn():
     envs = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
+    envs.action_space.seed(0)
     networks = [torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)]
     args = SimpleNamespace(
         buffer_size=50, seed=0, gamma=0.9, total_timesteps=60, learning_starts=20, batch_size=16

@@ -174,6 +174,7 @@ def test_the_code_for_users_of_stable_baselines3(code, closing, tmp_path):
     replay = closing.enter_context(hr.Replay.for_env(envs, tables=[hr.Table.uniform(1000)]))
     writer = closing.enter_context(hr.TransitionWriter(replay, env=envs))
     obs, infos = envs.reset(seed=0)
+    envs.action_space.seed(0)
     for _ in range(30):
         actions = envs.action_space.sample()
         next_obs, rewards, terminated, truncated, infos = envs.step(actions)
@@ -229,6 +230,7 @@ def test_the_code_for_users_of_skrl(code, closing, tmp_path):
     replay = closing.enter_context(hr.Replay.for_env(envs, tables=[hr.Table.uniform(1000)]))
     writer = closing.enter_context(hr.TransitionWriter(replay, env=envs))
     obs, _ = envs.reset(seed=0)
+    envs.action_space.seed(0)
     for _ in range(30):
         actions = envs.action_space.sample()
         step = next_obs, rewards, terminated, truncated, infos = envs.step(actions)
