@@ -38,12 +38,13 @@ def as_tensor(array: NDArray[Any] | torch.Tensor) -> torch.Tensor:
 
 
 def over_same_memory(array: NDArray[Any]) -> NDArray[Any]:
-    """Returns a writable array over the memory of a read-only one, or the array itself if its memory is read-only.
+    """Returns a writable array over the memory of a read-only view, or the array itself if its owner is read-only.
 
-    >>> array = np.zeros(3)
-    >>> array.flags.writeable = False
-    >>> as_tensor(over_same_memory(array)).data_ptr() == array.ctypes.data
-    True
+    >>> view = np.zeros(3)[1:]
+    >>> view.flags.writeable = False
+    >>> over_same_memory(view)[0] = 7
+    >>> view.tolist()
+    [7.0, 0.0]
     """
     writable = array.view()
     try:
