@@ -27,6 +27,7 @@ def cases() -> list[Case]:
         contest_case("rollouts/random", _random, Goal(ratio=0.85)),
         contest_case("rollouts/2x64", _network, Goal(ratio=0.9)),
         contest_case("rollouts/4 frames", _frames, Goal(ratio=1 / 1.15)),
+        contest_case("rollouts/4 frames, kept stacks", _frames_kept, Goal(ratio=1 / 1.15)),
         contest_case("rollouts/4 frames, same worker", _frames_of_one_worker, Goal(ratio=1 / 1.15)),
         contest_case("rollouts/10 agents", _agents, Goal(ratio=0.6)),
         contest_case("rollouts/7 views", _views, Goal(least=1e6)),
@@ -99,6 +100,28 @@ def _against_sync_vector(policy: Policy) -> Iterator[Contest]:
 
 @contextmanager
 def _frames(plan: Plan) -> Iterator[Contest]:
+    with _against_ready_stacks(plan, [], "a loop that gets ready stacks and keeps nothing") as contest:
+        yield contest
+
+
+@contextmanager
+def _frames_kept(plan: Plan) -> Iterator[Contest]:
+    """Keeps each stack as loops of PPO do: `obs[step] = next_obs`."""
+    kept = np.empty((plan.size(50), ENVIRONMENTS, 4, 84, 84), np.uint8)
+    kept.fill(1)  # Its pages are there.
+    with _against_ready_stacks(plan, kept, "a loop that gets ready stacks and keeps them") as contest:
+        yield contest
+
+
+@contextmanager
+def _against_ready_stacks(plan: Plan, kept: Any, limit_name: str) -> Iterator[Contest]:
+    """Against a plain loop over environments that show ready stacks.
+
+    Args:
+        plan: of the run.
+        kept: `[T, n, 4, 84, 84]`, where the loop keeps its stacks; empty: it keeps none.
+        limit_name: describes the loop.
+    """
     steps = plan.size(50)
     policy = policy_on_stacks()
     envs = [Frames(4) for _ in range(ENVIRONMENTS)]
@@ -106,7 +129,9 @@ def _frames(plan: Plan) -> Iterator[Contest]:
 
     def bare(count: int) -> None:
         stacks = first
-        for _ in range(count * steps):
+        for t in range(count * steps):
+            if len(kept):
+                kept[t % steps] = stacks
             returned = [env.step(action) for env, action in zip(envs, policy(stacks), strict=True)]
             for env, step in zip(envs, returned, strict=True):
                 if step[3]:
@@ -114,7 +139,7 @@ def _frames(plan: Plan) -> Iterator[Contest]:
             stacks = np.stack([step[0] for step in returned])
 
     with _stacking_worker(policy, steps) as worker:
-        yield _contest(worker, bare, "a loop that gets ready stacks and keeps nothing", steps)
+        yield _contest(worker, bare, limit_name, steps)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def test_a_row_is_what_numpy_writes_or_is_left(
     elif layout == "apart":
         column = np.zeros((4, *shape, 2), dtype)[..., 0]
     before = column.copy()
-    is_written = write_row(column, row, value)
+    is_written = write_row(column, row, value, len(column))
     before[row] = value if is_written else before[row]
     np.testing.assert_array_equal(column, before)
     is_same = shape == given_shape and np.dtype(dtype) == np.dtype(given_dtype) and is_aligned
@@ -56,7 +56,7 @@ def test_a_row_is_what_numpy_writes_or_is_left(
 def test_other_values_and_rows_are_left(wrong):
     column = np.zeros((2, 2))
     row, value = (wrong, np.ones(2)) if isinstance(wrong, int) else (0, wrong)
-    assert not write_row(column, row, value)
+    assert not write_row(column, row, value, len(column))
     assert not column.any()
 
 
@@ -69,5 +69,5 @@ def test_large_rows_that_go_past_the_caches_are_the_same(first):
     column = memory[begin : begin + count * width].reshape(count, width)
     rows = np.random.default_rng(0).integers(0, 256, (count, width), np.uint8)
     for row, value in enumerate(rows):
-        assert write_row(column, row, value) != IS_PLAIN
+        assert write_row(column, row, value, len(column)) != IS_PLAIN
     assert IS_PLAIN or np.array_equal(column, rows)

@@ -90,13 +90,14 @@ class EnvironmentColumns:
         ]
         return [self.acted.unflatten(columns)["action"] for columns in rows]
 
-    def write_observation(self, observation: Any, out: Columns, row: int, where: str) -> None:
+    def write_observation(self, observation: Any, out: Columns, row: int, step_rows: int, where: str) -> None:
         """Writes one observation into a row of columns.
 
         Args:
             observation: a tree as the space has it.
             out: columns.
             row: of the columns.
+            step_rows: number of rows that a step of all environments writes.
             where: begins the message of an error.
 
         Raises:
@@ -109,7 +110,7 @@ class EnvironmentColumns:
                 leaf = observation
                 for key in keys:
                     leaf = leaf[key]
-                if write_row(out[name], row, leaf):
+                if write_row(out[name], row, leaf, step_rows):
                     continue
                 if getattr(leaf, "size", 1) != self.sizes[name] or not _is_stored_as_it_is(leaf, specs[name]):
                     leaf = check_array(leaf, specs[name], f"{where}: {name}")

@@ -19,7 +19,6 @@ if cython.compiled:
         PyArray_ISNOTSWAPPED,
         PyArray_ISWRITEABLE,
         PyArray_ITEMSIZE,
-        PyArray_NBYTES,
         PyArray_NDIM,
         PyArray_STRIDE,
         PyArray_TYPE,
@@ -28,36 +27,37 @@ if cython.compiled:
 else:
     from headrace.kernels.kinds import Bool, Int
 
-    # Bytes of a row, and of the column of a step, from which on rows go past the caches. These cannot keep a rollout of
+    # Bytes of a row, and of the rows of a step, from which on rows go past the caches. These cannot keep a rollout of
     # them, and an ordinary store first reads what it writes over.
     STREAMED_ROW, STREAMED_STEP = 1 << 12, 1 << 17
 
 
-def write_row(column: NDArray[Any], row: Int, value: Any) -> Bool:
+def write_row(column: NDArray[Any], row: Int, value: Any, step_rows: Int) -> Bool:
     """Does `column[row] = value` for an array of the column's dtype and the row's shape, in a third of the time.
 
     Args:
-        column: `[n, ...]`, of one step of n environments.
+        column: `[rows, ...]`.
         row: in range.
         value: anything.
+        step_rows: number of rows that a step of all environments writes.
 
     Returns:
         Whether it was written. If not, NumPy is to write it, after a check.
 
     >>> import numpy as np
     >>> column = np.zeros((2, 3))
-    >>> if not write_row(column, 1, np.ones(3)):
+    >>> if not write_row(column, 1, np.ones(3), step_rows=2):
     ...     column[1] = np.ones(3)
-    >>> column.tolist(), write_row(column, 0, [1, 2, 3])
+    >>> column.tolist(), write_row(column, 0, [1, 2, 3], step_rows=2)
     ([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], False)
     """
     if cython.compiled:
-        return PyArray_CheckExact(value) and _is_copied(column, row, value)
+        return PyArray_CheckExact(value) and _is_copied(column, row, value, step_rows)
     else:
         return False
 
 
-def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any]) -> Bool:
+def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any], step_rows: Int) -> Bool:
     """Copies the bytes of a row that is of this shape and dtype; returns whether it is."""
     if cython.compiled:
         kind = PyArray_TYPE(value)
@@ -81,7 +81,7 @@ def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any]) -> Bool:
             count *= PyArray_DIM(column, axis)
         to = cython.cast(cython.p_uchar, PyArray_DATA(column)) + row * PyArray_STRIDE(column, 0)
         source = cython.cast(cython.p_uchar, PyArray_DATA(value))
-        if count < STREAMED_ROW or count % 16 != 0 or PyArray_NBYTES(column) < STREAMED_STEP:
+        if count < STREAMED_ROW or count % 16 != 0 or count * step_rows < STREAMED_STEP:
             hr_move(to, source, count)
         else:
             hr_stream(to, source, count)

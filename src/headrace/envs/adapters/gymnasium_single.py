@@ -152,7 +152,7 @@ class SingleEnvStepper(EnvironmentStates):
         reward, info_columns = result.reward, self._columns.info
         # An observation without a tree, as most are, is written without a loop over its leaves.
         bare = out["observation"] if self._columns.observation_is_bare else None
-        on_info = self.on_info
+        on_info, count = self.on_info, self.num_envs
         ended: list[int] = []
         i, action = 0, None
         try:
@@ -161,7 +161,7 @@ class SingleEnvStepper(EnvironmentStates):
                 if unchecked:
                     self._check_step(i, returned)
                 observation, reward[i], is_terminated, is_truncated, info = returned
-                if bare is None or not write_row(bare, rows[i], observation):
+                if bare is None or not write_row(bare, rows[i], observation, count):
                     self._write_leaves(i, observation, out, rows[i])
                 if is_terminated or is_truncated:
                     result.terminated[i], result.truncated[i] = is_terminated, is_truncated
@@ -183,7 +183,7 @@ class SingleEnvStepper(EnvironmentStates):
             leaf = observation
             for key in keys:
                 leaf = leaf[key]
-            if write_row(out[name], row, leaf):
+            if write_row(out[name], row, leaf, self.num_envs):
                 continue
             # NumPy would broadcast an array of fewer numbers. Plain numbers have no size; lists are rare.
             if getattr(leaf, "size", 1) != self._columns.sizes[name]:

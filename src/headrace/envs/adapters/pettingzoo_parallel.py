@@ -147,7 +147,7 @@ class ParallelStepper(EnvironmentStates):
                     self._columns.check_observation(observation)
                 except SpecError as error:
                     raise SpecError(f"{where}: {error}") from error
-            self._columns.write_observation(observation, out, lane, where)
+            self._columns.write_observation(observation, out, lane, self.num_envs, where)
             self._write_info(infos.get(agent, {}), out, lane, where, step)
             self._plays[lane] = True
 

@@ -290,7 +290,7 @@ class AgentLanes:
         row = rows.append(run.lane, begins=begins)
         rows.arrays["env_t"][row], rows.arrays[CLOCK][row] = game.env_t, game.clock
         where = f"environment {game.index}: agent {run.agent_id!r}"
-        self._columns[run.policy_id].write_observation(observation, rows.arrays, row, where)
+        self._columns[run.policy_id].write_observation(observation, rows.arrays, row, rows.lanes, where)
 
     def _plan(self, lanes: PolicyLanes) -> None:
         """Plans the views of a policy, with the columns of the agents that they name."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.layout import UNKNOWN
-from headrace.views.arrays.look_back import copy_back
+from headrace.views.arrays.look_back import LookBack
 from headrace.views.columns import Columns
 from headrace.views.plan import names_of
 from headrace.views.sources import Source, source_of
@@ -60,11 +60,7 @@ class NewestRows:
         out: dict[str, Any] = {}
         for window in self._windows:
             source = window.source
-            leaves = {
-                leaf: window.copy(leaf, arrays[column], newest, ages)
-                for leaf, column in source.columns.items()
-            }
-            out[source.name] = leaves[""] if source.build is None else source.build(leaves)
+            out[source.name] = window.copy(arrays, newest, ages)
             if source.view.mask:
                 out[f"{source.name}_mask"] = window.mask(ages)
         return out
@@ -74,30 +70,34 @@ class _Window:
     """One view, and the rows that it shows."""
 
     def __init__(self, source: Source, stride: int) -> None:
-        self.source, self._stride = source, stride
+        self.source = source
         self._backs = -np.array(source.window.offsets, np.int64)
         # An int shift has no axis of its own.
         self._axes = (len(self._backs),) if source.view.has_window else ()
-        self._is_post = source.window.is_post
-        self._shows_nearest = source.fill_threshold == UNKNOWN
-        self._fills = {leaf: _bytes_of(fill) for leaf, fill in source.fills.items()}
+        self._leaves = {
+            leaf: LookBack(
+                self._backs,
+                self._axes,
+                stride,
+                is_post=source.window.is_post,
+                shows_nearest=source.fill_threshold == UNKNOWN,
+                fill=fill,
+            )
+            for leaf, fill in source.fills.items()
+        }
 
     def copy(
-        self, leaf: str, array: NDArray[Any], newest: NDArray[np.int64], ages: NDArray[np.int64]
-    ) -> NDArray[Any]:
-        """Returns the rows of the column that a leaf of the view shows."""
-        out = np.empty((len(newest), *self._axes, *array.shape[1:]), array.dtype)
-        if out.size:
-            copy_back(
-                _bytes_of(array), self._stride, newest, ages, self._backs, self._is_post, self._shows_nearest,
-                self._fills[leaf], _bytes_of(out),
-            )  # fmt: skip
-        return out
+        self, arrays: Mapping[str, NDArray[Any]], newest: NDArray[np.int64], ages: NDArray[np.int64]
+    ) -> Any:
+        """Returns the rows that the view shows, as a tree."""
+        source, leaves = self.source, self._leaves
+        if source.build is None:
+            return leaves[""].copy(arrays[source.columns[""]], newest, ages)
+        columns = source.columns.items()
+        return source.build(
+            {leaf: leaves[leaf].copy(arrays[column], newest, ages) for leaf, column in columns}
+        )
 
     def mask(self, ages: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Returns the places of the view that are data."""
         return ages[:, None] >= self._backs if self._axes else ages >= self._backs
-
-
-def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)
