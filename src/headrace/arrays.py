@@ -133,6 +133,15 @@ def row_bytes(rows: NDArray[Any]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:])).view(np.uint8)
 
 
+def in_native_order(array: NDArray[Any]) -> NDArray[Any]:
+    """Returns the array, or a copy in the machine's byte order if it has another one.
+
+    >>> in_native_order(np.array([1, 2], ">i4")).dtype.isnative
+    True
+    """
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def _larger_than_64_bits(array: NDArray[Any]) -> int | None:
     """Returns the first integer that no dtype holds, if all objects of the array are numbers; else None."""
     values = array.reshape(-1).tolist() if array.dtype.kind == "O" else []

@@ -38,6 +38,25 @@ def test_torch_copies_memory_that_it_cannot_use():
     assert hr.SampleBatch({"x": tensor}).torch()["x"] is tensor
 
 
+SWAPPED = {
+    "x": np.arange(3, dtype=np.dtype(np.float32).newbyteorder()),
+    "t": {"c": np.arange(3).astype(">i2")},
+}
+
+
+def test_torch_copies_columns_of_another_byte_order():
+    torch = pytest.importorskip("torch")
+    tensors = hr.SampleBatch(SWAPPED).torch()
+    assert tensors["x"].tolist() == tensors["t"]["c"].tolist() == [0, 1, 2]
+    assert (tensors["x"].dtype, tensors["t"]["c"].dtype) == (torch.float32, torch.int16)
+
+
+def test_jax_copies_columns_of_another_byte_order():
+    pytest.importorskip("jax")
+    arrays = hr.SampleBatch(SWAPPED).jax()
+    assert arrays["x"].tolist() == arrays["t"]["c"].tolist() == [0, 1, 2]
+
+
 def test_a_batch_of_policies_is_dicts_by_policy():
     torch = pytest.importorskip("torch")
     batch = hr.MultiAgentBatch({"one": hr.SampleBatch({"t": [0, 1]})}, 2)

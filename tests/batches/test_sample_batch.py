@@ -101,6 +101,34 @@ def test_b1_seq_lens_may_be_a_column():
     assert plain.seq_lens.tolist() == [3]
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_b1_a_batch_of_the_columns_of_a_batch_keeps_its_sequences(padded):
+    batch = SampleBatch({"x": [1, 2, 3], "state_in_0": [7, 8]}, seq_lens=[1, 2], max_seq_len=4)
+    if padded:
+        batch = batch.right_zero_pad(3)
+    made = SampleBatch(batch)
+    made["y"] = made["x"] * 2
+    assert "y" not in batch
+    assert made["x"] is batch["x"]
+    assert (made.count, made.seq_lens.tolist(), made.max_seq_len) == (3, [1, 2], 4)
+    assert made.mask.tolist() == batch.mask.tolist()
+    assert (made["y"] == 2 * batch["x"]).all()
+    assert SampleBatch(batch, max_seq_len=2).max_seq_len == 2
+    assert SampleBatch(SampleBatch({"x": [1, 2]})).seq_lens is None
+
+
+def test_b1_lengths_given_with_a_batch_replace_its_own():
+    batch = SampleBatch({"x": [1, 2, 3]}, seq_lens=[1, 2])
+    assert SampleBatch(batch, seq_lens=[3]).seq_lens.tolist() == [3]
+
+
+def test_b1_columns_of_a_batch_that_do_not_fit_its_sequences_are_named():
+    batch = SampleBatch({"x": [1, 2, 3]}, seq_lens=[1, 2])
+    batch.data["y"] = np.zeros(4)
+    with pytest.raises(SpecError, match=r"^y: expected 3 rows"):
+        SampleBatch(batch)
+
+
 @pytest.mark.parametrize("lengths", [[0, 3], [[1, 2]], [1.0, 2.0], [-1, 4], ["a"]])
 def test_b1_wrong_lengths(lengths):
     with pytest.raises(SpecError, match="^seq_lens: expected"):

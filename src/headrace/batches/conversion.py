@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.arrays import in_native_order
 from headrace.trees import map_leaves
 
 if TYPE_CHECKING:
@@ -23,15 +24,16 @@ def to_torch(tree: Any) -> Any:
 
 
 def as_tensor(array: NDArray[Any] | torch.Tensor) -> torch.Tensor:
-    """Returns a writable tensor of the same shape and dtype, over the array's memory if torch can use it.
+    """Returns a writable tensor of the same shape and values, over the array's memory if torch can use it.
 
+    torch can use neither read-only memory, nor negative strides, nor another byte order than the machine's.
     A tensor is returned as it is.
     """
     import torch
 
     if isinstance(array, torch.Tensor):
         return array
-    array = np.asarray(array)
+    array = in_native_order(np.asarray(array))
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     return torch.from_numpy(array)
@@ -73,7 +75,7 @@ def to_jax(tree: Any, device: Any = None) -> Any:
         if isinstance(leaf, jax.Array):
             arrays.append(leaf)
             return
-        array = np.asarray(leaf)
+        array = in_native_order(np.asarray(leaf))
         check_fits(array, jax.dtypes.canonicalize_dtype(array.dtype))
         arrays.append(array)
 

@@ -50,9 +50,11 @@ class SampleBatch(MutableMapping[str, Any]):
     A pytree for optree, and for JAX in a program that uses it. Writing to an array of a slice writes to the batch.
 
     Args:
-        columns: name to array or tree of arrays; lists become arrays. May hold "seq_lens".
+        columns: name to array or tree of arrays; lists become arrays. May hold "seq_lens". Of a `SampleBatch` the
+            sequences and their padding are taken too, if `seq_lens` gives no others; arrays are not copied.
         seq_lens: int[S], lengths >= 1 of the sequences; their sum is the number of rows.
-        max_seq_len: the longest sequence that the maker of the batch allowed. It cuts nothing.
+        max_seq_len: the longest sequence that the maker of the batch allowed; None: that of the batch whose columns are
+            given, if any. It cuts nothing.
 
     Raises:
         SpecError: a column has another number of rows; a leaf is not an array of numbers.
@@ -96,12 +98,12 @@ class SampleBatch(MutableMapping[str, Any]):
                 raise ValueError("seq_lens: expected it once, got it as an argument and as a column")
             seq_lens = given.pop(self.SEQ_LENS)
         self._columns = as_columns(given)
-        self._sequences = (
-            None if seq_lens is None else _checked_sequences(self._columns, as_lengths(seq_lens))
+        self._sequences = _sequences_of(self._columns, seq_lens, columns)
+        if max_seq_len is None and isinstance(columns, SampleBatch):
+            max_seq_len = columns.max_seq_len
+        self.max_seq_len: int | None = (
+            None if max_seq_len is None else check_count("max_seq_len", max_seq_len, 1)
         )
-        self.max_seq_len = None if max_seq_len is None else check_count("max_seq_len", max_seq_len, 1)
-        if seq_lens is None:
-            check_equal_rows(self._columns)
         _NODE.tell_jax()
 
     @property
@@ -336,6 +338,24 @@ class SampleBatch(MutableMapping[str, Any]):
     def _with_lengths(self) -> dict[str, Any]:
         lengths = {} if self._sequences is None else {self.SEQ_LENS: self._sequences.lengths}
         return {**self._columns, **lengths}
+
+
+def _sequences_of(columns: Mapping[str, Any], seq_lens: Any, given: Mapping[str, Any]) -> Sequences | None:
+    """Returns the sequences of a new batch, whose columns are checked.
+
+    Args:
+        columns: of the batch.
+        seq_lens: None: those of `given`, if it is a batch.
+        given: what the columns were made of.
+    """
+    if seq_lens is not None:
+        return _checked_sequences(columns, as_lengths(seq_lens))
+    sequences = given._sequences if isinstance(given, SampleBatch) else None
+    if sequences is None:
+        check_equal_rows(columns)
+    else:
+        one_row_a_sequence(columns, sequences.stored_rows, len(sequences.lengths))
+    return sequences
 
 
 def _checked_sequences(columns: Mapping[str, Any], lengths: Lengths) -> Sequences:

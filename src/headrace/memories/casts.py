@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from headrace.arrays import in_native_order
+
 _BOOL, _INTEGER, _FLOAT, _COMPLEX = range(4)
 
 
@@ -102,8 +104,7 @@ def _range(dtype: torch.dtype) -> tuple[int, int]:
 
 def _from_numpy(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     # torch refuses byte-swapped and reversed arrays, and warns of read-only ones.
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
+    array = in_native_order(array)
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = np.array(array, order="C")
     try:
