@@ -100,22 +100,20 @@ class Fragments:
         )  # fmt: skip
 
     def end_episode(self, episode: RolloutEpisode) -> None:
-        """Postprocesses the pieces of an episode that has ended, if anything takes them."""
+        """Postprocesses the pieces of an episode that has ended, if anything takes them; an error drops them all."""
         if self._postprocessing.is_needed:
-            self._postprocess(self._without(episode))
+            self._ready += self._postprocessed(self._without(episode))
 
     def drop_episode(self, episode: RolloutEpisode) -> None:
         """Drops the pieces of an episode since the last cut."""
         self._without(episode)
 
     def take(self) -> dict[str, SampleBatch]:
-        """Returns the rows of each policy, of those pieces that are closed."""
-        if self._postprocessing.is_needed:
-            closed, self._closed = self._closed, []
-            self._postprocess(closed)
-            ready, self._ready = self._ready, []
-            return self._detected(_joined(ready, self._policies))
+        """Returns the rows of each policy, of those pieces that are closed; an error drops them all."""
         closed, self._closed = self._closed, []
+        if self._postprocessing.is_needed:
+            ready, self._ready = self._ready, []
+            return self._detected(_joined(ready + self._postprocessed(closed), self._policies))
         return self._detected(
             {policy_id: self._shown(policy_id, pieces) for policy_id, pieces in _by_policy(closed)}
         )
@@ -131,7 +129,7 @@ class Fragments:
             self._closed = [piece for piece in self._closed if piece.episode is not episode]
         return found
 
-    def _postprocess(self, closed: list[Piece]) -> None:
+    def _postprocessed(self, closed: list[Piece]) -> list[PieceBatch]:
         presented: list[PieceBatch] = []
         for policy_id, pieces in _by_policy(closed):
             batch, bounds = self._policies[policy_id].present(pieces, self._others)
@@ -141,8 +139,8 @@ class Fragments:
                 if begin < end
             ]
         presented.sort(key=lambda each: each.piece.order[:3])
-        for _, group in groupby(presented, key=lambda each: each.piece.order[:2]):
-            self._ready += self._postprocessing.run(list(group))
+        groups = groupby(presented, key=lambda each: each.piece.order[:2])
+        return [each for _, group in groups for each in self._postprocessing.run(list(group))]
 
     def _detected(self, batches: dict[str, SampleBatch]) -> dict[str, SampleBatch]:
         for policy_id, batch in batches.items():

@@ -51,6 +51,11 @@ class Settings:
         return self.batch_mode == "complete_episodes"
 
     @cached_property
+    def fragment_units(self) -> int:
+        """The steps, or episodes, that each environment brings for a batch."""
+        return 1 if self.takes_whole_episodes else self.rollout_fragment_length
+
+    @cached_property
     def counts_agent_steps(self) -> bool:
         """Whether a fragment's length counts the steps of agents."""
         return self.count_steps_by == "agent_steps"

@@ -63,7 +63,7 @@ class SingleAgentLoop:
         self._pieces: dict[int, Piece] = {}
         self._never_reset = set(range(n))
         # Steps, or episodes, that each environment has still to bring for the present batch.
-        self._left = np.zeros(n, np.int64)
+        self._left = np.full(n, settings.fragment_units, np.int64)
         # Steps that all environments took together, which are not subtracted yet.
         self._together = 0
 
@@ -80,8 +80,6 @@ class SingleAgentLoop:
             for piece in self._pieces.values():
                 self._lanes.write_history(piece)
         self._stepper.on_info = self._record_info if self._lanes.shows_info else None
-        if not self._taking_part().size:
-            self._left[:] = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length
         while (lanes := self._taking_part()).size:
             # The same environments take part until one has all its steps, or its episode.
             for _ in range(1 if settings.takes_whole_episodes else int(self._left[lanes].min())):
@@ -261,7 +259,11 @@ class SingleAgentLoop:
     def _tell_ends(self, over: list[Piece]) -> None:
         for piece in over:
             i = piece.key.env_index
-            self._fragments.end_episode(piece.episode)
+            try:
+                self._fragments.end_episode(piece.episode)
+            except BaseException:
+                self._left[i] += 1 if self._settings.takes_whole_episodes else piece.stop - piece.first
+                raise
             if self._calls.end is not None:
                 self._calls.end(episode=piece.episode, env_index=i)
             if self._calls.start is not None and i in self._pieces:
@@ -277,6 +279,7 @@ class SingleAgentLoop:
             self._begin_fragment()
 
     def _begin_fragment(self) -> None:
+        self._left[:] = self._settings.fragment_units
         moved = self._lanes.rows.forget(
             np.array(sorted(self._pieces), np.int64), self._lanes.presenter.look_back
         ).tolist()

@@ -48,7 +48,7 @@ class MultiAgentLoop:
         self._settings, self._games, self._lanes = settings, games, lanes
         self._fragments, self._calls, self._stop, self._mapping = fragments, calls, stop, mapping
         self._follows_episodes = follows_episodes
-        self._env_steps = 0
+        self._begin_fragment()
 
     def collect(self, views: Mapping[str, View]) -> MultiAgentBatch:
         """Returns the next fragment.
@@ -56,11 +56,7 @@ class MultiAgentLoop:
         Args:
             views: of the worker.
         """
-        settings = self._settings
         self._lanes.use(views, self._games)
-        if all(game.left <= 0 for game in self._games):
-            for game in self._games:
-                game.left = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length
         while games := [game for game in self._games if game.left > 0]:
             self._step(games)
         return self._cut()
@@ -225,9 +221,10 @@ class MultiAgentLoop:
             if run.piece is not None:
                 self._lanes.drop(run)
             self._lanes.release(run)
+        # If this raises, the steps of the episode are given back (`_drop`), so they must not be forgotten before.
+        self._fragments.end_episode(episode)
         self._count_episode(game)
         game.forget_episode()
-        self._fragments.end_episode(episode)
         if self._calls.end is not None:
             self._calls.end(episode=episode, env_index=game.index)
 
@@ -241,8 +238,8 @@ class MultiAgentLoop:
             if run.piece is not None:
                 run.piece = self._fragments.into_next_episode(run.piece, game.episode)
                 self._lanes.write_numbers(run, 0)
-        self._count_episode(game)
         self._fragments.end_episode(episode)
+        self._count_episode(game)
         if self._calls.end is not None:
             self._calls.end(episode=episode, env_index=game.index)
         if self._calls.start is not None:
@@ -262,10 +259,14 @@ class MultiAgentLoop:
         try:
             return MultiAgentBatch(self._fragments.take(), self._env_steps)
         finally:
-            self._env_steps = 0
-            for game in self._games:
-                game.steps = game.agent_steps = 0
             for run in running:
                 if run.piece is not None:
                     run.piece = self._fragments.after(run.piece)
             self._lanes.forget(self._games)
+            self._begin_fragment()
+
+    def _begin_fragment(self) -> None:
+        self._env_steps = 0
+        for game in self._games:
+            game.steps = game.agent_steps = 0
+            game.left = self._settings.fragment_units
