@@ -64,10 +64,19 @@ def columns_of(signature: Signature, values: list[NDArray[Any]]) -> Any:
     Raises:
         ValueError: they are not of this signature.
     """
+    check_columns(signature, values)
     data = dict(zip(signature.columns, values, strict=True))
-    for name, spec in signature.columns.items():
-        _check_spec(name, data[name], spec.shape, spec.dtype)
     return data if signature.is_flat else signature.unflatten(data)
+
+
+def check_columns(signature: Signature, values: list[NDArray[Any]]) -> None:
+    """Checks arrays, one per column, `[n, ...]`.
+
+    Raises:
+        ValueError: they are not of this signature.
+    """
+    for (name, spec), array in zip(signature.columns.items(), values, strict=True):
+        _check_spec(name, array, spec.shape, spec.dtype)
 
 
 def _check_spec(name: str, values: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

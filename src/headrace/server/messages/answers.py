@@ -161,16 +161,36 @@ class SamplesStored(Answer, kw_only=True):
     stored: int
 
 
-class QueueBatch(Answer, kw_only=True):
-    """A batch of a queue.
+class TakenBatch(Answer, kw_only=True):
+    """The root of the two forms of a batch of a queue.
 
     Attributes:
-        arrays: the leaves, in the order of the signature.
         info: of the queue, taken with the batch.
     """
 
-    arrays: list[PlacedArray]
     info: BatchQueueInfo
+
+
+class QueueBatch(TakenBatch, kw_only=True):
+    """A batch whose arrays lie elsewhere.
+
+    Attributes:
+        arrays: the leaves, in the order of the signature.
+    """
+
+    arrays: list[PlacedArray]
+
+
+class SmallQueueBatch(TakenBatch, kw_only=True):
+    """A batch that lies in its message, with the dtypes and shapes of the signature.
+
+    Attributes:
+        rows: number of its samples.
+        data: the leaves, one behind the other in the order of the signature, little-endian.
+    """
+
+    rows: int
+    data: bytearray
 
 
 class QueueRecord(Answer, kw_only=True):
@@ -215,6 +235,7 @@ AnyAnswer: TypeAlias = (
     | SenderOpened
     | SamplesStored
     | QueueBatch
+    | SmallQueueBatch
     | QueueRecord
     | GrantBlocks
     | ForgetBlocks

@@ -225,7 +225,7 @@ class ConfirmSamples(OfQueue, kw_only=True):
 
 
 class TakeBatch(OfQueue, kw_only=True):
-    """Asks for `QueueBatch`.
+    """Asks for `QueueBatch` or `SmallQueueBatch`.
 
     Attributes:
         timeout: seconds to wait for a full batch; None waits without limit.
@@ -235,7 +235,7 @@ class TakeBatch(OfQueue, kw_only=True):
 
 
 class TakeTail(OfQueue, kw_only=True):
-    """Asks for `QueueBatch`, the samples of a closed queue that filled no batch; `Done` if there are none any more."""
+    """Asks for the samples of a closed queue that filled no batch, as a batch; `Done` if there are none any more."""
 
 
 class GetQueueStatistics(OfQueue, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from headrace.server.messages.answers import (
     QueueBatch,
     QueueRecord,
     SenderOpened,
+    SmallQueueBatch,
 )
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import (
@@ -41,6 +43,8 @@ from headrace.system import is_sealed
 _SESSION_NBYTES = 16
 _MOST_WAITING = 1024
 _MOST_SAMPLES = 1 << 62
+# To describe and place the arrays of a smaller batch costs more than to copy them into the message.
+_MOST_SMALL_NBYTES = 1 << 12
 
 
 class ClientQueues:
@@ -164,8 +168,7 @@ class ClientQueues:
                 self._sender.send(Done(number=number))
                 return
             try:
-                copies = self._sender.placed_copies(dict(zip(served.columns, arrays, strict=True)))
-                self._sender.send_batch(QueueBatch(number=number, arrays=copies.places, info=info), copies)
+                self._send_batch(number, served, arrays, info)
             except Exception as error:
                 self._sender.send(Failed(number=number, failure=failure_of(error)))
 
@@ -181,6 +184,17 @@ class ClientQueues:
         taker = Taker(timeout, deliver, refuse)
         self._takers[number] = served, taker
         return taker
+
+    def _send_batch(
+        self, number: int, served: ServedQueue, arrays: list[Array], info: BatchQueueInfo
+    ) -> None:
+        is_small = served.core.batch_nbytes <= _MOST_SMALL_NBYTES and self._sender.packer is None
+        if is_small and sys.byteorder == "little":
+            data = bytearray().join([array.data for array in arrays])
+            self._sender.send(SmallQueueBatch(number=number, rows=len(arrays[0]), data=data, info=info))
+            return
+        copies = self._sender.placed_copies(dict(zip(served.columns, arrays, strict=True)))
+        self._sender.send_batch(QueueBatch(number=number, arrays=copies.places, info=info), copies)
 
     def cancel(self, number: int) -> None:
         """Ends the wait of a request without an answer."""

@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
 from headrace.leases.frames import ProtocolError
-from headrace.server.client.batches import columns_of
+from headrace.server.client.batches import check_columns
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.placed_arrays import arrays_of
 from headrace.server.client.queues.sample_stream import SampleStream
+from headrace.server.client.queues.small_batches import SmallBatches
 from headrace.server.client.reply import Reply
 from headrace.server.client.session import Session
-from headrace.server.messages.answers import QueueBatch
+from headrace.server.messages.answers import SmallQueueBatch, TakenBatch
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import GetQueueStatistics, TakeBatch, TakeTail
 from headrace.server.queue_core import BatchQueueInfo
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
-from headrace.trees import compile_tree
+from headrace.trees import build, compile_tree
 
 # The server answers a request that is given up.
 _CANCEL_SECONDS = 1.0
@@ -69,8 +70,9 @@ class RemoteQueue:
         self._name = name
         self.signature = Signature.from_json(served.signature)
         specs = self.signature.columns
-        node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
-        self._read = checked_reader(node, [LeafCheck(path, spec) for path, spec in specs.items()])
+        self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
+        self._small_batches = SmallBatches(self.signature)
+        self._read = checked_reader(self._node, [LeafCheck(path, spec) for path, spec in specs.items()])
         self._stream = SampleStream(session, name, self.signature)
         self._put_quickly = self._stream.put_quickly
         session.add_stream(self._stream)
@@ -148,23 +150,24 @@ class RemoteQueue:
         taken = self._answered(self._abandoned_tails) or self._taken(
             TakeTail(queue=self._name), self._session.timeout, self._abandoned_tails
         )
-        if not isinstance(taken.reply.result()[0], QueueBatch):
+        if not isinstance(taken.reply.result()[0], TakenBatch):
             return None
         return self._tree(self._arrays(taken))
 
-    @staticmethod
-    def _arrays(taken: _Taken) -> list[NDArray[Any]]:
+    def _arrays(self, taken: _Taken) -> list[NDArray[Any]]:
+        """Returns the leaves of a batch, which the caller may write into."""
         answer, payload = taken.reply.result()
         try:
-            return arrays_of(answer.arrays, payload, taken.link.blocks)
+            if isinstance(answer, SmallQueueBatch):
+                return self._small_batches.arrays(answer.rows, answer.data)
+            arrays = arrays_of(answer.arrays, payload, taken.link.blocks)
+            check_columns(self.signature, arrays)
+            return arrays
         except (HeadraceError, AttributeError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
 
     def _tree(self, arrays: list[NDArray[Any]]) -> Any:
-        try:
-            return columns_of(self.signature, arrays)
-        except (HeadraceError, KeyError, ValueError, TypeError) as error:
-            raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
+        return build(self._node, dict(zip(self.signature.columns, arrays, strict=True)))
 
     def _taken(
         self, request: TakeBatch | TakeTail, seconds: float | None, abandoned: deque[_Taken]
@@ -194,7 +197,7 @@ class RemoteQueue:
             if not taken.link.is_answered(taken.reply, time.monotonic() + _CANCEL_SECONDS):
                 abandoned.append(taken)
                 break
-            if isinstance(taken.reply.answer, QueueBatch):
+            if isinstance(taken.reply.answer, TakenBatch):
                 return taken
         return None
 
