@@ -31,10 +31,11 @@ _REST = 0.2
 
 def cases() -> list[Case]:
     return [
-        contest_case("collect/inline", _inline, Goal(ratio=0.85)),
+        contest_case("collect/inline", _inline, Goal(ratio=0.95)),
         contest_case("collect/asynchronous, 1 worker", _asynchronous, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 2x64", _network, Goal(ratio=0.9)),
         contest_case("collect/asynchronous, 2 workers", _two_asynchronous, Goal(ratio=0.9)),
+        contest_case("collect/asynchronous, 2 workers, 2x64", _two_networks, Goal(ratio=0.9)),
         contest_case("collect/synchronous, 2 workers, 2x64", _two_synchronous, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 84x84x4", _large, Goal(ratio=0.7)),
         contest_case("collect/EnvPool", _pool, Goal(ratio=0.85)),
@@ -91,6 +92,26 @@ def _two_asynchronous(_: Plan) -> Iterator[Contest]:
     ):
         contest = _contest(collector, limit, ahead=2 * _AHEAD)
         contest.limit_name = "two bare loops at once"
+        yield contest
+
+
+@contextmanager
+def _two_networks(_: Plan) -> Iterator[Contest]:
+    """Two workers with a torch policy each, against two such bare loops."""
+    with (
+        hr.MultiCollector(
+            "CartPole-v1",
+            sync=False,
+            num_workers=2,
+            policy_factory=make_network,
+            num_envs=ENVIRONMENTS,
+            frames_per_batch=_FRAMES,
+            seed=0,
+        ) as collector,
+        two_bare_loops(make_network_policy) as limit,
+    ):
+        contest = _contest(collector, limit, ahead=2 * _AHEAD)
+        contest.limit_name = "two bare loops at once with the policy"
         yield contest
 
 

@@ -7,6 +7,7 @@ commit is of 64 steps of 8 lanes.
 from __future__ import annotations
 
 import select
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -55,6 +56,7 @@ def _commit(_: Plan) -> Iterator[Contest]:
 
 @contextmanager
 def _many(_: Plan) -> Iterator[Contest]:
+    before = set(threading.enumerate())
     with _served(_WRITERS) as (replay, many), _served(1) as (_, one):
         many(4 * _WRITERS)
         one(200)
@@ -62,10 +64,17 @@ def _many(_: Plan) -> Iterator[Contest]:
             ours=many,
             limit=one,
             limit_name="one writer",
-            verify=lambda _: _check(replay),
+            verify=lambda _: _check_many(replay, before),
             per_call=_ROWS,
             unit="steps/s",
         )
+
+
+def _check_many(replay: hr.Replay, before: set[threading.Thread]) -> None:
+    _check(replay)
+    begun = set(threading.enumerate()) - before
+    if len(begun) > 1:  # The one that listens; none where it listened before.
+        raise AssertionError(f"expected one thread for {_WRITERS} writers, got {begun}")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ SLOW = (
     "footprint",
     "collect/asynchronous",
     "collect/synchronous",
+    "deaths/",
     "server/",
     "compression/",
 )
@@ -33,10 +34,12 @@ SERVER = (
     "server/replay small, tcp",
     "compression/noise, bytes",
 )
+# Its workers are those of the case without a policy, its policies those of the synchronous one.
+PARTS_RUN = ("collect/asynchronous, 2 workers, 2x64",)
 CASES = {
     case.name: case
     for case in command.all_cases()
-    if case.name not in others.MODULES
+    if case.name not in (*others.MODULES, *PARTS_RUN)
     and (case.name in SERVER or not case.name.startswith(("server/", "compression/")))
 }
 
