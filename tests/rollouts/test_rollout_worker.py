@@ -31,6 +31,8 @@ def test_the_creator_is_called_for_each_environment_with_a_context_if_it_takes_o
     with worker(create, num_envs=3) as made:
         assert len(made.envs) == 3
     assert seen == [(0, 0, 3), (0, 1, 3), (0, 2, 3)]
+    with worker(create, worker_index=5):
+        assert seen[3:] == [(5, 0, 3)]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +181,7 @@ def test_the_same_seed_gives_the_same_batches():
         ({"count_steps_by": "steps"}, "'env_steps', 'agent_steps'"),
         ({"rollout_fragment_length": 0}, "rollout_fragment_length"),
         ({"num_envs": 0}, "num_envs"),
+        ({"worker_index": -1}, "worker_index"),
         ({"horizon": 0}, "horizon"),
         ({"max_seq_len": 0}, "max_seq_len"),
         ({"soft_horizon": True}, "horizon"),

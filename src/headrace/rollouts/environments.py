@@ -15,7 +15,7 @@ class EnvContext:
     """The argument of an `env_creator` that takes one.
 
     Attributes:
-        worker_index: of the worker.
+        worker_index: that of `RolloutWorker(worker_index=...)`.
         env_index: 0 to num_envs - 1.
         config: further entries, which `get` reads.
 
@@ -32,7 +32,7 @@ class EnvContext:
         return self.config.get(key, default)
 
 
-def create_environments(env_creator: Callable[..., Any], num_envs: int) -> list[Any]:
+def create_environments(env_creator: Callable[..., Any], num_envs: int, worker_index: int) -> list[Any]:
     """Calls `env_creator` for each environment, with an `EnvContext` if it has a positional argument without default.
 
     If a call raises, the environments that were made are closed.
@@ -48,7 +48,7 @@ def create_environments(env_creator: Callable[..., Any], num_envs: int) -> list[
     envs: list[Any] = []
     try:
         for index in range(num_envs):
-            env = env_creator(EnvContext(0, index)) if takes_context else env_creator()
+            env = env_creator(EnvContext(worker_index, index)) if takes_context else env_creator()
             if env is None:
                 raise TypeError("env_creator: expected it to return an environment, got None")
             envs.append(env)

@@ -31,6 +31,7 @@ class Settings:
     no_done_at_end: bool
     max_seq_len: int | None
     seed: int | None
+    worker_index: int
 
     def __post_init__(self) -> None:
         _check_choice("batch_mode", self.batch_mode, _BATCH_MODES)
@@ -42,6 +43,7 @@ class Settings:
                 check_count(name, value, 1)
         if self.seed is not None:
             check_count("seed", self.seed, 0)
+        check_count("worker_index", self.worker_index, 0)
         if self.soft_horizon and self.horizon is None:
             raise ValueError("soft_horizon: expected a horizon with it, got horizon=None")
 

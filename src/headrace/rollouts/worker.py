@@ -65,6 +65,7 @@ class RolloutWorker(Closing):
         sample_async: whether a thread steps ahead.
         detect_columns: whether columns that the policy's `loss` does not read are left out.
         seed: environment i is first reset with `seed + i`; None seeds nothing.
+        worker_index: what the contexts of `env_creator` say, where several workers share one creator.
 
     Attributes:
         policy_map: policies by id.
@@ -112,6 +113,7 @@ class RolloutWorker(Closing):
         sample_async: bool = False,
         detect_columns: bool = True,
         seed: int | None = None,
+        worker_index: int = 0,
     ) -> None:
         self._settings = Settings(
             batch_mode=batch_mode,
@@ -123,6 +125,7 @@ class RolloutWorker(Closing):
             no_done_at_end=no_done_at_end,
             max_seq_len=max_seq_len,
             seed=seed,
+            worker_index=worker_index,
         )
         self.policy_map = _policy_map(policy, policy_mapping_fn)
         self._mapping = policy_mapping_fn
@@ -138,7 +141,7 @@ class RolloutWorker(Closing):
         self._detection = Detection(is_on=detect_columns)
         self._closed = False
         self._stop = StopFlag()
-        self.envs = create_environments(env_creator, num_envs)
+        self.envs = create_environments(env_creator, num_envs, worker_index)
         try:
             if horizon is not None:
                 for env in self.envs:
