@@ -32,6 +32,7 @@ def test_leaves_are_read_as_they_were_joined(leaves, rows, seed):
     for array, value in zip(found, values, strict=True):
         assert array.dtype == value.dtype
         assert array.flags.writeable
+        assert array.flags.aligned
         np.testing.assert_array_equal(array, value)
 
 

@@ -28,7 +28,7 @@ class SmallBatches:
         ]
 
     def arrays(self, rows: int, data: bytearray) -> list[NDArray[Any]]:
-        """Returns the leaves, arrays `[rows, ...]` over `data`.
+        """Returns the leaves, aligned arrays `[rows, ...]`, over `data` where they can be.
 
         Raises:
             ValueError, OverflowError: the length of `data` is not that of so many samples.
@@ -38,6 +38,8 @@ class SmallBatches:
         arrays: list[NDArray[Any]] = []
         offset = 0
         for shape, dtype, nbytes in self._leaves:
-            arrays.append(np.ndarray((rows, *shape), dtype, data, offset))
+            array: NDArray[Any] = np.ndarray((rows, *shape), dtype, data, offset)
+            # Behind leaves of fewer bytes it may lie where compiled code cannot read its numbers.
+            arrays.append(array if array.flags.aligned else array.copy())
             offset += rows * nbytes
         return arrays
