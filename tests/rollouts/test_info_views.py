@@ -47,6 +47,14 @@ class Informing(gymnasium.Env[Any, Any]):
         return np.int64(self.time), 1.0, self.time == 3, False, info
 
 
+class Endless(Informing):
+    """The same without ends."""
+
+    def step(self, action):
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, False, truncated, info
+
+
 def zeros(observation: Any) -> Any:
     return np.zeros(len(observation), np.int64)
 
@@ -89,6 +97,20 @@ def test_a_view_of_info_may_come_later():
         assert "time" not in made.sample()
         made.views["time"] = hr.View("info/time")
         assert made.sample()["time"].tolist() == [1, 2, 3]
+
+
+def test_a_view_of_info_that_comes_back_shows_no_older_values():
+    views = {"stack": hr.View("observation", shift="-3:0")}
+    with worker(Endless, zeros, rollout_fragment_length=6, views=views) as made:
+        for is_shown in (True, True, False):
+            made.views.pop("time", None)
+            if is_shown:
+                made.views["time"] = hr.View("info/time")
+            made.sample()
+        made.views["time"] = hr.View("info/time", shift="-3:0")
+        times = made.sample()["time"]
+    assert times[0].tolist() == [0, 0, 0, 19]
+    assert times[3].tolist() == [19, 20, 21, 22]
 
 
 @pytest.mark.parametrize("sample_collector", [None, Stepwise])

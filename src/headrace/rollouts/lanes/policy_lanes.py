@@ -312,4 +312,6 @@ class PolicyLanes:
 
     def _replan(self) -> None:
         self._presenter = self._plan()
+        # A view that comes back later must not show what an entry was before its view went.
+        self.rows.drop(f"{INFO}/", kept=self._presenter.columns)
         self.rows.match(self._presenter.columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,11 @@ class LaneRows:
             held = self.arrays.get(name)
             if held is None or ArraySpec(held.shape[1:], held.dtype) != spec:
                 self.arrays[name] = _zeros(self.lanes * self._rows, spec)
+
+    def drop(self, prefix: str, kept: Container[str]) -> None:
+        """Drops the columns whose names begin with `prefix`, but for those to be kept."""
+        for name in [name for name in self.arrays if name.startswith(prefix) and name not in kept]:
+            del self.arrays[name]
 
     def add_lanes(self, more: int) -> None:
         """Adds empty lanes."""
