@@ -23,7 +23,7 @@ reset_when_done update_at_each_batch preemptive_threshold num_threads num_sub_th
 track_policy_version num_workers collector_class cat_results use_buffers replay_buffer extend_buffer trust_policy
 compile_policy cudagraph_policy no_cuda_sync weight_updater weight_sync_schemes weight_recv_schemes worker_idx
 trajs_per_batch trajs_per_write traj_format init_fn auto_register_policy_transforms pre_collect_hook
-post_collect_hook compact_obs backend backend_options sync track_traj_ids return_same_td interruptor
+post_collect_hook compact_obs backend backend_options num_collectors sync track_traj_ids return_same_td interruptor
 """
 # The public members of AsyncCollector there.
 METHODS = """

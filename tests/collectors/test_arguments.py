@@ -3,6 +3,7 @@
 import inspect
 import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -354,3 +355,40 @@ def test_constructors_show_their_arguments():
     assert not {"sync", "replay", "model_paths"} & set(shown)
     more = inspect.signature(hr.MultiCollector).parameters
     assert set(more) - set(shown) >= {"sync", "num_workers", "max_staleness", "backend"}
+
+
+class Locked:
+    """Holds what cannot be pickled; stands for an environment's factory, a policy and a policy's factory."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __call__(self, *_):
+        raise AssertionError("nothing is built")
+
+
+@pytest.mark.parametrize("name", ["create_env_fn", "policy", "policy_factory", "create_env_kwargs"])
+def test_cr13_what_cannot_be_sent_to_a_worker_is_named(name):
+    value = {"length": threading.Lock()} if name == "create_env_kwargs" else Locked()
+    told = "create_env_fn" if name == "create_env_kwargs" else name  # Which takes them to the worker.
+    arguments = {"create_env_fn": CounterEnv, "frames_per_batch": 5} | {name: value}
+    before = open_files()
+    with pytest.raises(
+        TypeError, match=rf"^{told}: expected what can be pickled .*: cannot pickle '_thread.lock'"
+    ):
+        hr.AsyncCollector(**arguments)
+    assert open_files() <= before
+
+
+@pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])
+def test_cq7_environments_stay_open_with_close_env_false(kind, tmp_path):
+    class Told(CounterEnv):
+        def close(self):
+            (tmp_path / "closed").touch()
+            super().close()
+
+    for close_env in (False, True):
+        collector = kind(lambda: Told(3), frames_per_batch=5)
+        collector.next(timeout=40)
+        collector.shutdown(close_env=close_env)
+        assert (tmp_path / "closed").exists() == close_env

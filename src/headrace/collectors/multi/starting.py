@@ -31,6 +31,7 @@ class WorkerStarter:
 
     Raises:
         ImportError, ValueError, ConnectionError: there is no such cluster.
+        TypeError: an argument cannot be sent to a worker.
     """
 
     def __init__(self, options: MultiOptions) -> None:
@@ -62,8 +63,29 @@ def _pickled(tasks: Sequence[Task]) -> list[bytes]:
     """Returns the pickles of tasks; equal ones, with a policy that may be large, are pickled once."""
     names = [field.name for field in fields(Task)]
     parts = [tuple(id(getattr(task, name)) for name in names) for task in tasks]
-    pickles = {part: cloudpickle.dumps(task) for part, task in dict(zip(parts, tasks, strict=True)).items()}
+    pickles = {part: _pickle(task) for part, task in dict(zip(parts, tasks, strict=True)).items()}
     return [pickles[part] for part in parts]
+
+
+def _pickle(task: Task) -> bytes:
+    try:
+        pickled: bytes = cloudpickle.dumps(task)
+    except Exception:
+        _name_what_cannot_be_sent(task)
+        raise
+    return pickled
+
+
+def _name_what_cannot_be_sent(task: Task) -> None:
+    for field in fields(Task):
+        value = getattr(task, field.name)
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            raise TypeError(
+                f"{field.name}: expected what can be pickled and sent to a worker, got {type(value).__name__}: "
+                f"{error}. Make such parts in the worker, by create_env_fn or policy_factory"
+            ) from error
 
 
 def check_alike(first: Ready, other: Ready, name: str) -> None:
