@@ -63,7 +63,7 @@ def test_a_version_without_a_date_or_with_fragments_left_is_refused(release_note
 
 
 def test_the_fragments_make_a_change_log_that_a_release_can_use(release_notes, tmp_path):
-    """Those of now, and one of each type."""
+    """The fragments that there are now, and one of each type."""
     shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
     shutil.copytree(ROOT / "changes", tmp_path / "changes")
     for kind in ("feature", "change", "fix", "removal"):

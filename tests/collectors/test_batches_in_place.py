@@ -230,6 +230,10 @@ def test_a_state_keeps_the_batches_that_wait(monkeypatch):
     monkeypatch.setattr(lent_pages, "_LEAST_NBYTES", 0)
     with collecting(seed=1) as collector:
         collector.next(timeout=40)
+        # A batch of which the state has a part only is assembled by a copy.
+        group = collector._group
+        with group.status.changed:
+            assert group.status.changed.wait_for(lambda: len(group.collection.batches) == 2, 40)
         state = collector.state_dict()
         expected = [copied(collector.next(timeout=40)) for _ in range(2)]
         for _ in range(30):

@@ -325,7 +325,7 @@ STEPS = st.lists(
 @given(STEPS)
 @example([("next batch", 1), ("put", 2), ("next batch", -1), ("put", 1), ("quick", 1)])
 def test_a_sample_lies_where_the_message_says_until_it_is_stored(steps):
-    """Whatever the server says about batches, and which blocks it holds."""
+    """The server may say anything about its batches and blocks."""
     signature = hr.Signature.like(np.int64(0))
     with mock.patch.multiple(sample_blocks, _LEAST_SAMPLE_NBYTES=1, _LEAST_BLOCK_NBYTES=1, _MOST_BLOCKS=2):
         layout = BlockLayout(signature, BATCH)

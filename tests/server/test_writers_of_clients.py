@@ -41,7 +41,7 @@ def numbers(replay):
 
 @pytest.mark.parametrize("is_unix", [True, False])
 def test_a_server_that_is_stopped_ends_calls_of_writers_and_the_next_one_gets_the_rest(tmp_path, is_unix):
-    """AK7, AK3: the error has the number of items. Those that wait in the replay are not made again."""
+    """AK7, AK3: the error has the number of items. Items that wait in the replay are not made again."""
     with hr.Replay(SIGNATURE, tables(bound=2)) as replay:
         place = {"address": None, "unix": tmp_path / "s"} if is_unix else {}
         server = hr.Server({"r": replay}, **place).start()

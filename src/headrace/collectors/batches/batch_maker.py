@@ -16,7 +16,7 @@ from headrace.store.gather import Pool
 
 
 class InPlace(NamedTuple):
-    """What a batch shows where it is stored, steps first in memory.
+    """Columns that a batch shows where they are stored, steps first in memory.
 
     Attributes:
         columns: `[N, T, ...]`.

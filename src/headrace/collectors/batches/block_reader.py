@@ -85,7 +85,7 @@ class BlockReader:
     def copy(self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD, at: int = 0) -> None:
         """Copies the steps added since the last call of `forget` into the lanes of a batch from `first` on.
 
-        What the batch shows in place is not copied. Fewer steps than the batch has leave the later ones masked.
+        Columns that the batch shows in place are not copied. Fewer steps than the batch has leave later ones masked.
 
         Args:
             arrays: of the batch.
