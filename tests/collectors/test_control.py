@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from dataclasses import dataclass
 
 import cloudpickle
 import numpy as np
@@ -118,6 +119,64 @@ def test_errors_of_a_worker_have_its_traceback():
             collector.getattr_env("lock")
         with pytest.raises(AttributeError, match="getattr_rb"):
             collector.get_distant_attr("replay_buffer")
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    with hr.MultiCollector(Wrapped, num_workers=2, sync=True, frames_per_batch=8) as made:
+        yield made
+
+
+class Locked:
+    """Can be called, but not pickled."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __call__(self, *_):
+        raise AssertionError("it was sent")
+
+
+@dataclass
+class Held:
+    lock: object
+
+
+@pytest.mark.parametrize(
+    ("argument", "name"),
+    [
+        (([(3,), (threading.Lock(),)],), "argument 0 of env.unwrapped.set_level"),
+        (([(3,), (Held(Locked()),)],), "argument 0 of env.unwrapped.set_level.lock"),
+        (([(3,), (4,)], [{}, {"twice": Locked()}]), "argument twice of env.unwrapped.set_level"),
+    ],
+)
+def test_cq5_arguments_that_cannot_be_sent_are_named(two_workers, argument, name):
+    told = rf"^{name}: expected what can be pickled and sent to a worker, got [lL]ock.*: cannot pickle '_thread.lock'"
+    with pytest.raises(TypeError, match=told + r".*in the worker"):
+        two_workers.map_fn("env.unwrapped.set_level", *argument)
+    # No worker was asked: the first one has its level still.
+    assert two_workers.map_fn("env.unwrapped.set_level", [(3,), (3,)]) == [3, 3]
+
+
+@pytest.mark.parametrize("name", ["pre_collect_hook", "post_collect_hook"])
+def test_ch1_a_hook_that_cannot_be_sent_is_named_and_not_set(two_workers, name):
+    setattr(two_workers, name, print)
+    with pytest.raises(
+        TypeError, match=rf"^{name}: expected what can be pickled .*got Locked: cannot pickle"
+    ):
+        setattr(two_workers, name, Locked())
+    assert getattr(two_workers, name) is print
+    setattr(two_workers, name, None)
+    # The other one can still be set.
+    two_workers.pre_collect_hook = two_workers.post_collect_hook = None
+
+
+def test_ch2_a_callable_for_traces_that_cannot_be_sent_is_named(two_workers):
+    with pytest.raises(
+        TypeError, match=r"^ProfileConfig.on_trace_ready: expected .*got Locked: cannot pickle"
+    ):
+        two_workers.enable_profile(on_trace_ready=Locked())
+    assert two_workers.profile_config is None
 
 
 def test_closed(collector):

@@ -77,8 +77,9 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
 
     # Rules: collectors CH1
 
-    def _use_hooks(self) -> None:
-        """Lets workers take over the present hooks at their next rollouts."""
+    def _use_hooks(self, pre: PreHook | None, post: PostHook | None) -> None:
+        """Takes over these hooks; workers do so at their next rollouts."""
+        self._hooks.pre, self._hooks.post = pre, post
 
     @property
     def pre_collect_hook(self) -> PreHook | None:
@@ -88,14 +89,13 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
         rollout; what the hook changes in a worker stays there. An exception in it is one of the collection.
 
         Raises:
-            TypeError: it is set to something that cannot be called.
+            TypeError: it is set to something that cannot be called, or sent to a worker; the hook before it stays.
         """
         return self._hooks.pre
 
     @pre_collect_hook.setter
     def pre_collect_hook(self, hook: PreHook | None) -> None:
-        self._hooks.pre = _checked("pre_collect_hook", hook)
-        self._use_hooks()
+        self._use_hooks(_checked("pre_collect_hook", hook), self._hooks.post)
 
     @property
     def post_collect_hook(self) -> PostHook | None:
@@ -111,8 +111,7 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
 
     @post_collect_hook.setter
     def post_collect_hook(self, hook: PostHook | None) -> None:
-        self._hooks.post = _checked("post_collect_hook", hook)
-        self._use_hooks()
+        self._use_hooks(self._hooks.pre, _checked("post_collect_hook", hook))
 
     def set_post_collect_hook(self, fn: PostHook | None) -> None:
         """Sets `post_collect_hook`."""

@@ -13,12 +13,13 @@ from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.devices import Storing
 from headrace.collectors.loop.columns import warn_not_stored
-from headrace.collectors.loop.hooks import CollectHooks
+from headrace.collectors.loop.hooks import CollectHooks, PostHook, PreHook
 from headrace.collectors.multi.collected_state import collected_state, load_collected_state
 from headrace.collectors.multi.group import WorkerGroup
 from headrace.collectors.multi.options import MultiArguments, MultiOptions
 from headrace.collectors.options import shows_arguments, warn_of_rounding
 from headrace.collectors.profiling.config import ProfileConfig
+from headrace.collectors.sending import pickle_for_worker
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.surface.parts import Call, Layout
 from headrace.collectors.updates.following import Following
@@ -292,8 +293,14 @@ class MultiCollector(CollectorBase):
     def _reset_envs(self, envs: Indices | None) -> None:
         self._group.reset(envs)
 
-    def _use_hooks(self) -> None:
-        self._group.use_hooks(self._hooks)
+    def _use_hooks(self, pre: PreHook | None, post: PostHook | None) -> None:
+        pickled = pickle_for_worker(
+            (pre, post),
+            {"pre_collect_hook": pre, "post_collect_hook": post},
+            "Make such parts in the worker, when the hook is called",
+        )
+        super()._use_hooks(pre, post)
+        self._group.use_hooks(pickled)
 
     @property
     def policy(self) -> Any:

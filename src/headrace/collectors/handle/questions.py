@@ -14,11 +14,35 @@ from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.messages import Answer, Question
+from headrace.collectors.sending import pickle_for_worker
 from headrace.errors import WorkerDied
 from headrace.leases.frames import Payload
 
 ANSWER_SECONDS = 30.0
 """The time limit of an answer, in seconds."""
+
+
+def pickled_question(path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """Returns the payload of a question.
+
+    Args:
+        path: of a method of the worker's own collector.
+        args, kwargs: of its call.
+
+    Raises:
+        TypeError: an argument cannot be pickled.
+    """
+    args, kwargs = tuple(args), dict(kwargs)
+    arguments = dict(enumerate(args)) | kwargs
+    parts = {_argument_name(path, key, value): value for key, value in arguments.items()}
+    return pickle_for_worker(
+        (path, args, kwargs), parts, "Make such parts in the worker, in what is called there"
+    )
+
+
+def _argument_name(path: str, key: int | str, value: Any) -> str:
+    # Users know the type of a private method's argument, but not the method.
+    return type(value).__name__ if path.startswith("_") else f"argument {key} of {path}"
 
 
 class Questions:
@@ -42,19 +66,17 @@ class Questions:
         # Payloads of questions that were not sent yet.
         self._held: dict[int, bytes] = {}
 
-    def pose(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    def pose(self, payload: bytes) -> int:
         """Sends a question and returns its number, which `answer` takes.
 
         Args:
-            path: of a method of the worker's own collector.
-            args, kwargs: of its call.
+            payload: see `pickled_question`.
 
         Raises:
             WorkerDied: the worker is gone.
             Closed: after `shutdown`.
         """
         self._group.check()
-        payload = cloudpickle.dumps((path, tuple(args), dict(kwargs)))
         number = next(self._numbers)
         with self._group.changed:
             self._waiting[number] = None

@@ -20,9 +20,8 @@ from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.process import end_processes
-from headrace.collectors.handle.questions import ANSWER_SECONDS
+from headrace.collectors.handle.questions import ANSWER_SECONDS, Questions, pickled_question
 from headrace.collectors.handle.rows import WorkerRows, shared_store
-from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.options import MultiOptions
@@ -241,9 +240,9 @@ class WorkerGroup:
                 handle.send_reset(Reset(envs=(chosen - first).tolist()))
             first += len(own)
 
-    def use_hooks(self, hooks: CollectHooks) -> None:
-        """Lets every worker use these hooks from its next rollout on."""
-        self._hooks = cloudpickle.dumps((hooks.pre, hooks.post))
+    def use_hooks(self, pickled: bytes) -> None:
+        """Lets every worker use hooks from its next rollout on; `pickled` is as in `SetHooks`."""
+        self._hooks = pickled
         for handle in self.handles:
             handle.send_hooks(self._hooks)
 
@@ -253,14 +252,16 @@ class WorkerGroup:
         """See `CollectorParts._call_each`; each call is made between two steps of its worker.
 
         Raises:
+            TypeError: an argument cannot be pickled; no worker was asked.
             Exception: raised by a call; DeadlineExceeded: no answer within 30 s; WorkerDied, Closed.
         """
-        asked = [
-            (handle.questions, handle.questions.pose(path, *call))
-            for handle, call in zip(self.handles, calls, strict=False)
-        ]
+        # No worker is asked before all questions are found fit to be sent.
+        payloads = [pickled_question(path, *call) for call in calls]
         end = time.monotonic() + ANSWER_SECONDS
+        asked: list[tuple[Questions, int]] = []
         try:
+            for handle, payload in zip(self.handles, payloads, strict=False):
+                asked.append((handle.questions, handle.questions.pose(payload)))
             return [questions.answer(number, path, end - time.monotonic()) for questions, number in asked]
         finally:
             for questions, number in asked:

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
-import cloudpickle
-
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.process import WorkerProcess, thread_variables
@@ -17,6 +15,7 @@ from headrace.collectors.messages import Ready
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.ray.actors import RayActors
 from headrace.collectors.ray.options import RayOptions
+from headrace.collectors.sending import pickle_for_worker
 from headrace.errors import SpecError
 
 
@@ -68,24 +67,9 @@ def _pickled(tasks: Sequence[Task]) -> list[bytes]:
 
 
 def _pickle(task: Task) -> bytes:
-    try:
-        pickled: bytes = cloudpickle.dumps(task)
-    except Exception:
-        _name_what_cannot_be_sent(task)
-        raise
-    return pickled
-
-
-def _name_what_cannot_be_sent(task: Task) -> None:
-    for field in fields(Task):
-        value = getattr(task, field.name)
-        try:
-            cloudpickle.dumps(value)
-        except Exception as error:
-            raise TypeError(
-                f"{field.name}: expected what can be pickled and sent to a worker, got {type(value).__name__}: "
-                f"{error}. Make such parts in the worker, by create_env_fn or policy_factory"
-            ) from error
+    parts = {field.name: getattr(task, field.name) for field in fields(Task)}
+    parts["weight_sync_schemes"] = parts.pop("weight_ends")
+    return pickle_for_worker(task, parts, "Make such parts in the worker, by create_env_fn or policy_factory")
 
 
 def check_alike(first: Ready, other: Ready, name: str) -> None:

@@ -87,8 +87,9 @@ class ControlSurface(CollectorParts):
 
         Raises:
             ValueError: not a path, or a list whose length is not the number of workers.
+            TypeError: an argument cannot be sent to a worker, and no worker was asked; or a result cannot be pickled.
             Exception: raised by the method, with the traceback of the worker as a note.
-            TypeError, DeadlineExceeded, WorkerDied, Closed: as `getattr_env`.
+            DeadlineExceeded, WorkerDied, Closed: as `getattr_env`.
 
         >>> import headrace as hr
         >>> with hr.Collector("CartPole-v1", frames_per_batch=10) as collector:

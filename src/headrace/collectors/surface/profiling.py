@@ -81,7 +81,7 @@ class ProfilingSurface(CollectorParts):
         Raises:
             ValueError: `num_rollouts <= warmup_rollouts`, an unknown worker or activity, or one `save_path` for several
                 workers.
-            TypeError: a value of another type.
+            TypeError: a value of another type; `on_trace_ready` cannot be sent to a worker.
             FileNotFoundError: the folder of `save_path` does not exist.
             RuntimeError: iteration or `start()` has begun.
         """
