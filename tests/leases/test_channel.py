@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -110,6 +111,30 @@ def test_what_waits_is_sent_in_order():
             break
         assert other.receive().message.sequence == number
     assert is_sent
+    one.close()
+    other.close()
+
+
+def test_a_message_that_is_being_held_when_the_hold_ends_is_sent_before_later_ones():
+    """A writer's thread sends steps while the thread that listens ends a hold: the order of steps must be kept."""
+
+    class Ending(list):
+        """Lets the other thread end the hold just before the first message is added."""
+
+        def __iadd__(self, pieces):
+            listening.start()
+            listening.join(0.1)  # It ends at once, unless it waits for this thread.
+            return super().__iadd__(pieces)
+
+    one, other = Channel.pair(LeaseMessage)
+    listening = threading.Thread(target=one.send_held)
+    one.hold()
+    one._held = Ending()
+    one.send_soon(Ack(writer=0, sequence=1))
+    listening.join(10)
+    one.send_soon(Ack(writer=0, sequence=2))
+    assert [other.receive().message.sequence for _ in range(2)] == [1, 2]
+    assert not one.unsent
     one.close()
     other.close()
 

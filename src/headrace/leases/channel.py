@@ -186,10 +186,11 @@ class Channel:
         Raises:
             Disconnected: the peer is gone.
         """
-        self._is_held = False
-        if not self._held:
-            return
+        # A thread in `send_soon` that has seen the hold would add its message after this call, behind later ones.
         with self._sending:
+            self._is_held = False
+            if not self._held:
+                return
             data = self._take_held()
             try:
                 sent = 0 if self._unsent else self._send_at_once([data])
