@@ -71,7 +71,7 @@ class Pool:
                 if self._is_unused(buffers, place):
                     return buffers[place]
             fresh = self._new(nbytes)
-            if len(buffers) == _KEPT_BUFFERS:
+            if not self._may_keep(len(buffers) + 1):
                 # A caller keeps many batches: the pool forgets a buffer, which lives on with its batch.
                 buffers.pop(0)
             buffers.append(fresh)
@@ -80,6 +80,10 @@ class Pool:
     def _new(self, nbytes: int) -> NDArray[np.uint8]:
         """Returns a new buffer."""
         return np.empty(nbytes, np.uint8)
+
+    def _may_keep(self, count: int) -> bool:
+        """Whether the pool may keep so many buffers of one size."""
+        return count <= _KEPT_BUFFERS
 
     def _is_unused(self, buffers: list[NDArray[np.uint8]], place: int) -> bool:
         """Whether no array over a buffer is alive."""

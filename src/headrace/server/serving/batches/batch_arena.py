@@ -21,6 +21,8 @@ from headrace.system import sealed_memory_file
 
 # More than this is sent as payload, and is the client's own memory.
 _MOST_NBYTES = 1 << 30
+# Up to this size of the arena it keeps all blocks: those of each request that a loader has on its way.
+_KEPT_NBYTES = _MOST_NBYTES // 2
 
 
 class NewBlock(NamedTuple):
@@ -89,6 +91,9 @@ class BatchArena(Pool):
         weakref.finalize(root, _forget, weakref.ref(self), block, id(root)).atexit = False
         self._new_blocks.append(NewBlock(block.number, nbytes, descriptor))
         return root
+
+    def _may_keep(self, count: int) -> bool:
+        return self._nbytes <= _KEPT_NBYTES or super()._may_keep(count)
 
     def forget(self, block: _Block, root: int) -> None:
         """Notes that no array over a block is alive, and that none will be made."""
