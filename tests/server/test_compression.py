@@ -187,6 +187,51 @@ def test_a_server_without_zstd_takes_columns_as_they_are(monkeypatch, caplog):
     assert "headrace[zstd]" in record.message
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_sent_again_travels_as_the_second_server_takes_it(monkeypatch, first):
+    """AK3, LP3: rows in reach and samples go to a server that has zstd, or has it no more, as their first did not."""
+
+    def serve(has_zstd, address):
+        monkeypatch.setattr("headrace.server.serving.connection.zstd.is_installed", lambda: has_zstd)
+        return hr.Server({"r": replay, "q": queue}, address=address)
+
+    with hr.Replay(hr.Signature.like(STEP), [hr.Table.queue("t", 100)], capacity=200) as replay:
+        with hr.BatchQueue(STEP, 4) as queue:
+            server = serve(first, "tcp://127.0.0.1:0").start()
+            address = server.address
+            with (
+                hr.Client(address, compression="zstd") as client,
+                client.replay("r").writer(items=[hr.ItemRule("t", 4)]) as writer,
+            ):
+                samples = client.queue("q")
+                writer.append(step(0))
+                samples.send(step(0))
+                writer.flush()
+                samples.wait(10)
+                server.stop()
+                for number in range(1, 8):
+                    writer.append(step(number))
+                    samples.send(step(number))
+                with serve(not first, address) as second:
+                    writer.flush(20)
+                    samples.wait(20)
+                    received = second.statistics().bytes_in
+                    for _ in range(2):
+                        batch, _ = client.queue("q").sample(timeout=10)
+                        for place in range(4):
+                            expected = step(int(batch["reward"][place]))
+                            assert all(
+                                (batch[name][place] == value).all() for name, value in expected.items()
+                            )
+                    windows = client.replay("r").sample("t", 5)
+            # Nothing of the first server's compression is left, or of its lack.
+            frames = (8 + 7) * 84 * 84
+            assert received > frames if first else received < frames
+    assert windows["reward"].tolist() == [[n, n + 1, n + 2, n + 3] for n in range(5)]
+    for window, rewards in zip(windows["frame"], windows["reward"], strict=True):
+        assert (window == [step(int(reward))["frame"] for reward in rewards]).all()
+
+
 def test_a_client_without_zstd_is_told_what_to_install(monkeypatch):
     def missing(name):
         raise ImportError(name)

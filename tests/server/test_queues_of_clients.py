@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.server.client.queues import sample_stream
 from headrace.server.client.queues.flusher import Flusher
+from headrace.server.compression import packing, zstd
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
 from headrace.server.serving.client_queues import ClientQueues
 
@@ -41,19 +42,24 @@ class InProcess:
         """Samples are in the queue as soon as they are sent."""
 
 
-@pytest.fixture(params=["in process", "tcp", "unix", "token"])
-def opened(request, tmp_path):
+@pytest.fixture(params=["in process", "tcp", "unix", "token", "zstd"])
+def opened(request, tmp_path, monkeypatch):
     """Returns a function from a queue to the same queue as its users have it."""
+    compression = "zstd" if request.param == "zstd" else None
+    if compression:
+        if not zstd.is_installed():
+            pytest.skip("needs headrace[zstd]")
+        monkeypatch.setattr(packing, "_LEAST_NBYTES", 1)  # However small a column is.
     paths = (tmp_path / str(number) for number in count())
     with ExitStack() as stack:
 
         def open_queue(queue):
             if request.param == "in process":
                 return InProcess(queue)
-            ways = {"tcp": {}, "token": {"token": "secret"}, "unix": {"address": None, "unix": next(paths)}}
-            options = ways[request.param]
+            ways = {"token": {"token": "secret"}, "unix": {"address": None, "unix": next(paths)}}
+            options = ways.get(request.param, {})
             server = stack.enter_context(hr.Server({"q": queue}, **options))
-            client = hr.Client(server.address, token=options.get("token"))
+            client = hr.Client(server.address, token=options.get("token"), compression=compression)
             stack.callback(client._session.abandon)
             return client.queue("q")
 

@@ -39,6 +39,32 @@ def numbers(replay):
     return replay.sample("q", len(replay.table("q"))).data["n"].tolist()
 
 
+def test_an_error_in_a_with_block_of_a_writer_is_raised_although_the_server_is_gone(tmp_path):
+    """`abandon` does not wait, and a server that cannot be asked does not hide the caller's error."""
+    with hr.Replay(SIGNATURE, tables(bound=2)) as replay:
+        server = served(replay, tmp_path / "s").start()
+        client = hr.Client(server.address, timeout=20)
+        writer = client.replay("r").writer(items=RULES)
+
+        def write():
+            with writer:
+                for n in range(5):
+                    writer.append({"n": n})
+                assert writer.pending == 3
+                server.stop()
+                until(lambda: not writer._rows._stream.is_connected)
+                for n in range(5, 7):
+                    writer.append({"n": n})
+                raise RuntimeError("mine")
+
+        began = time.monotonic()
+        with pytest.warns(ResourceWarning, match="left with 5 items pending"):
+            with pytest.raises(RuntimeError, match="^mine$"):
+                write()
+        assert time.monotonic() - began < 10
+        client._session.abandon()
+
+
 @pytest.mark.parametrize("is_unix", [True, False])
 def test_a_server_that_is_stopped_ends_calls_of_writers_and_the_next_one_gets_the_rest(tmp_path, is_unix):
     """AK7, AK3: the error has the number of items. Items that wait in the replay are not made again."""

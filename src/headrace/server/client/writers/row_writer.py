@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count, check_seconds
 from headrace.ends import EndOfEpisode
-from headrace.errors import Closed
+from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.messages import packed
 from headrace.replay.intake.final_columns import FinalColumns
 from headrace.replay.intake.selection import Selection
@@ -429,9 +430,16 @@ class RemoteRowWriter:
         """See `WriterLike.abandon`."""
         if self._closed:
             return
-        pending = 0 if self._stream.has_ended else self.pending
+        pending = 0 if self._stream.has_ended else self._pending_at_once()
         self._release()
         self._warn_pending(pending, 4)
+
+    def _pending_at_once(self) -> int:
+        """Returns the number of pending items; an upper bound, if the server does not tell it at once."""
+        if self._stream.is_connected:
+            with suppress(Disconnected, DeadlineExceeded, Closed):
+                return self._items.count_from(1, 0.0)
+        return self._stream.unacknowledged
 
     def _warn_pending(self, pending: int, stacklevel: int) -> None:
         if pending:
