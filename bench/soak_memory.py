@@ -24,6 +24,7 @@ import numpy as np
 
 import headrace as hr
 from headrace.server.compression import zstd
+from headrace.statistics import ReplayStatistics
 
 _STEP = hr.Signature.like({"observation": np.zeros(8, np.float32), "action": 0, "reward": 0.0})
 _FRAME = hr.Signature.like({"observation": np.zeros((84, 84), np.uint8), "action": 0, "reward": 0.0})
@@ -74,7 +75,7 @@ def _tables(max_size: int) -> list[hr.Table]:
 
 
 def _serve(ready: int, path: Path) -> None:
-    served = {
+    served: dict[str, hr.Replay | hr.BatchQueue] = {
         "steps": hr.Replay(_STEP, _tables(20_000)),
         "frames": hr.Replay(_FRAME, _tables(2_000)),
         "small": hr.BatchQueue(_SAMPLES["small"], 256),
@@ -157,10 +158,13 @@ def _come_and_go(address: str) -> None:
 
 def _done(client: hr.Client) -> tuple[int, int, int, int]:
     record = client.statistics()
-    served = record.served
-    tables = [table for name in ("steps", "frames") for table in served[name].tables.values()]
-    received = served["small"].samples_received + served["large"].samples_received
-    inserts, samples = sum(table.inserts for table in tables), sum(table.samples for table in tables)
+    inserts = samples = received = 0
+    for served in record.served.values():
+        if isinstance(served, ReplayStatistics):
+            inserts += sum(table.inserts for table in served.tables.values())
+            samples += sum(table.samples for table in served.tables.values())
+        else:
+            received += served.samples_received
     return inserts, samples, received, record.connections_total
 
 
