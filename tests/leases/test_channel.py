@@ -89,6 +89,23 @@ def test_descriptors_without_a_frame_are_refused_and_closed():
     one.close()
 
 
+def test_a_frame_as_long_as_the_latest_comes_with_one_read():
+    """Most answers of a server are as long as the ones before; a longer frame takes several reads."""
+    one, other = Channel.pair(LeaseMessage)
+    reads = []
+    for nbytes in (40_000, 40_000, 100, 50_000, 50_000):
+        one.send_soon(Ack(writer=1, sequence=nbytes), payload=bytes(nbytes))
+        frames, count = [], 0
+        while not frames:
+            frames, count = list(other.receive_ready()), count + 1
+        [frame] = frames
+        assert (frame.message.sequence, len(frame.payload)) == (nbytes, nbytes)
+        reads.append(count)
+    assert reads == [2, 1, 1, 2, 1]
+    one.close()
+    other.close()
+
+
 def test_what_a_peer_does_not_read_is_bounded():
     one, other = Channel.pair(LeaseMessage)
     lease = Lease(writer=0, page=1, purpose="rows")

@@ -7,8 +7,10 @@ import headrace as hr
 from headrace.leases.channel import Channel
 from headrace.leases.frames import ProtocolError
 from headrace.server.client.batch_form import BatchForm
+from headrace.server.client.batches import batch_of
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
+from headrace.server.client.reply import Reply
 from headrace.server.messages.answers import AnyAnswer, PlacedArray, Sampled, SampledAgain
 from headrace.server.messages.requests import AnyRequest, Ping
 from headrace.server.serving.batches import batch_forms
@@ -61,6 +63,21 @@ def test_a_form_that_is_known_costs_few_bytes(replay):
         assert data < channel.bytes_in - before < data + 80
 
 
+def test_views_that_the_caller_changed_are_those_of_the_next_batch(replay):
+    """Also those of a form that was built before."""
+    views = dict(VIEWS)
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        remote = client.replay("r")
+        for _ in range(2):
+            check(remote.sample("t", 4, views=views), 4)
+            views["x"] = hr.View("x", shift=[0, 1, 2])
+            assert remote.sample("t", 4, views=views)["x"].shape == (4, 3, 3)
+            views["more"] = views.pop("x")
+            assert list(remote.sample("t", 4, views=views).data) == ["n", "more"]
+            del views["more"]
+            views["x"] = VIEWS["x"]
+
+
 def sampled(*places, form=0):
     return Sampled(
         number=1, names=None, arrays=list(places), has_mask=False, length=None, every=[], form=form
@@ -84,6 +101,45 @@ def test_a_form_outside_its_payload_is_refused(place, nbytes):
     form = BatchForm(sampled(place), nbytes)
     with pytest.raises((ValueError, TypeError)):
         form.arrays(bytes(nbytes))
+
+
+NUMBERS = ("<u8", "<f8", "<i8", "<f8", "<i8")
+
+
+def form_of(names, dtypes, shape=(2,), has_mask=False):
+    """Returns a form of arrays of 8 bytes a number, one behind the other, and its payload."""
+    nbytes = 8 * int(np.prod(shape))
+    places = [PlacedArray(dtype, shape, None, number * nbytes) for number, dtype in enumerate(dtypes)]
+    answer = Sampled(number=1, names=names, arrays=places, has_mask=has_mask, length=None, every=[], form=0)
+    return BatchForm(answer, nbytes * len(places)), bytes(nbytes * len(places))
+
+
+@pytest.mark.parametrize(
+    ("names", "views", "form"),
+    [
+        (None, False, {"dtypes": ["<f8", *NUMBERS]}),  # Another dtype.
+        (None, False, {"dtypes": ["<i8", *NUMBERS], "shape": (2, 2)}),  # Two axes more.
+        (None, False, {"dtypes": ["<i8", "<i8", *NUMBERS]}),  # A column more.
+        (None, False, {"dtypes": [*NUMBERS]}),
+        (None, False, {"dtypes": ["<i8", *NUMBERS[:4]]}),
+        (None, False, {"dtypes": []}),
+        (None, False, {"dtypes": ["<i8", *NUMBERS[1:], "<u8"]}),  # In another order.
+        (None, False, {"dtypes": ["<i8", *NUMBERS], "has_mask": True}),
+        ([], True, {"dtypes": ["<i8", *NUMBERS]}),
+        (None, True, {"dtypes": ["<i8", *NUMBERS]}),
+        ([("n", ""), ("n", "leaf")], True, {"dtypes": ["<i8", *NUMBERS]}),
+        ([("n", "leaf")], True, {"dtypes": ["<i8", *NUMBERS]}),
+        ([("other", "leaf")], True, {"dtypes": ["<i8", *NUMBERS]}),
+    ],
+)
+def test_a_form_that_is_not_a_batch_of_the_views_is_refused(names, views, form):
+    signature = hr.Signature.like({"n": 0})
+    found, payload = form_of(names, **form)
+    for _ in range(2):
+        reply = Reply(1, None)
+        reply.form, reply.payload = found, payload
+        with pytest.raises(ProtocolError, match="not a batch"):
+            batch_of(reply, MappedBlocks(may_map=False), signature, {"n": hr.View("n")} if views else None)
 
 
 def test_a_payload_of_another_length_is_refused():

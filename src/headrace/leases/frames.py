@@ -91,8 +91,9 @@ class FrameReader:
 
     >>> reader = FrameReader(Hello)
     >>> reader.feed(encoded(Hello(version=VERSION)) + encoded(Hello(version=7), b"behind"), [])
-    >>> reader.take()
-    Frame(message=Hello(version=7), payload=b'behind', descriptors=[])
+    >>> frame = reader.take()
+    >>> frame.message, bytes(frame.payload)
+    (Hello(version=7), b'behind')
     """
 
     def __init__(self, messages: Any, largest_payload: int = LARGEST_PAYLOAD) -> None:
@@ -104,6 +105,8 @@ class FrameReader:
         # The payload of the current frame, if it is large: its memory, and the bytes received so far.
         self._large: memoryview | None = None
         self._received = 0
+        # Bytes of the latest frame, without a large payload.
+        self._latest = 0
         self._was_greeted = False
 
     def expect(self, messages: Any, largest_message: int, largest_payload: int) -> None:
@@ -124,9 +127,9 @@ class FrameReader:
 
     @property
     def missing(self) -> int:
-        """Number of bytes still missing from the current frame; 0 before its header is complete."""
+        """Number of bytes still missing from the current frame; before its header is complete, those of the latest."""
         if self._header is None:
-            return 0
+            return self._latest
         length, _, payload = self._header
         return _HEADER.size + length + payload - len(self._bytes)
 
@@ -183,12 +186,13 @@ class FrameReader:
         elif not payload:
             behind = b""
         else:
-            behind = bytes(memoryview(self._bytes)[begin : begin + payload])
+            behind = memoryview(self._bytes[begin : begin + payload])
         if len(self._descriptors) < count:
             # They come with the first byte of their frame, or before.
             raise ProtocolError(f"the peer announced {count} descriptors and sent {len(self._descriptors)}")
         message = self._decoded(begin)
-        del self._bytes[: begin if payload >= _DIRECT_NBYTES else begin + payload]
+        self._latest = begin if payload >= _DIRECT_NBYTES else begin + payload
+        del self._bytes[: self._latest]
         self._header = None
         descriptors = [self._descriptors.popleft() for _ in range(count)] if count else []
         return Frame(message, behind, descriptors)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload, ProtocolError
+from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.server.client.batch_builder import BatchBuilder
 from headrace.server.client.placed_arrays import array_in, buffer_of
 from headrace.server.messages.answers import Answer, Sampled, SampledAgain
 from headrace.server.messages.requests import MOST_BATCHES
+from headrace.spec import Signature
 from headrace.store.fields import Fields
+from headrace.views.view import View
 
 _MOST_FORMS = 256
 
@@ -23,14 +28,30 @@ class BatchForm:
         answer: that describes it.
         nbytes: of the payload of each batch.
 
-    Attributes:
-        answer: see above.
     """
 
     def __init__(self, answer: Sampled, nbytes: int) -> None:
-        self.answer = answer
+        self._answer = answer
         self._nbytes = nbytes
+        # Made with the first batch.
         self._fields: Fields | None = None
+        self._builder: BatchBuilder | None = None
+
+    def batch(self, payload: Payload, signature: Signature, views: Mapping[str, View] | None) -> ReplaySample:
+        """Returns a batch of this form, which is always of the same views.
+
+        Args:
+            payload: its arrays.
+            signature: of the replay.
+            views: of the request.
+
+        Raises:
+            HeadraceError, ValueError, KeyError, TypeError: it is not a batch of these views.
+        """
+        arrays = self.arrays(payload)
+        if self._builder is None:
+            self._builder = BatchBuilder(self._answer, arrays, signature, views)
+        return self._builder.batch(arrays)
 
     def arrays(self, payload: Payload) -> list[NDArray[Any]]:
         """Returns the arrays of a batch; the caller may write into them.
@@ -46,7 +67,7 @@ class BatchForm:
         return self._fields.arrays(buffer)
 
     def _checked_fields(self, buffer: NDArray[np.uint8]) -> Fields:
-        places = self.answer.arrays
+        places = self._answer.arrays
         for each in places:
             dtype = array_in(buffer, each).dtype
             if each.block is not None or each.offset % dtype.alignment:

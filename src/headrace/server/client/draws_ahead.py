@@ -13,7 +13,7 @@ from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
-from headrace.server.client.sampling import RemoteSampling, ViewsKey
+from headrace.server.client.sampling import RemoteSampling
 from headrace.server.messages.answers import Done
 from headrace.views.view import View
 
@@ -44,7 +44,7 @@ class DrawsAhead:
     ) -> None:
         self._sampling = sampling
         self._table, self._batch_size, self._views = table, batch_size, views
-        self._key = None if views is None else ViewsKey(views)
+        self._key = sampling.key_of(views)
         self._flying: deque[_Flying] = deque()
         # Whether the last batch was small.
         self._is_small = False

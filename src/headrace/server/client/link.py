@@ -137,8 +137,10 @@ class Link:
                 self._heartbeat.restart()
             request.number = self._next
             self._next += answers
-            replies = [Reply(number, owner) for number in range(request.number, self._next)]
-            self._waiting.update((reply.number, reply) for reply in replies)
+            replies = []
+            for number in range(request.number, self._next):
+                reply = self._waiting[number] = Reply(number, owner)
+                replies.append(reply)
         returned = self.blocks.take_returned()
         try:
             before = [ReturnBlocks(blocks=returned)] if returned else []
@@ -231,12 +233,11 @@ class Link:
     def look_for_end(self) -> None:
         """Notices that the connection has ended while no answer was expected, unless a thread reads; never waits."""
         with self._lock:
-            if self._is_read:
+            if self._is_read or not self._poll.poll(0):
                 return
             self._is_read = True
         try:
-            if self._poll.poll(0):
-                self.read_ready(0.0)
+            self.read_ready(0.0)
         finally:
             self._stop_reading()
 

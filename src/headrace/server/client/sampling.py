@@ -66,6 +66,24 @@ class RemoteSampling:
     def __init__(self, calls: ReplayCalls, signature: Signature) -> None:
         self.calls = calls
         self._signature = signature
+        # Views of the last request: the caller's dict, and a copy of it.
+        self._latest: tuple[Mapping[str, View], dict[str, View], ViewsKey] | None = None
+
+    def key_of(self, views: Mapping[str, View] | None) -> ViewsKey | None:
+        """Returns views as a key; most requests have those of the last one.
+
+        Raises:
+            TypeError: they are not views.
+        """
+        if views is None:
+            return None
+        latest = self._latest
+        # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
+        if latest is not None and latest[0] is views and latest[1] == views:
+            return latest[2]
+        key = ViewsKey(views)
+        self._latest = views, dict(views), key
+        return key
 
     def request(self, table: str, batch_size: int, timeout: float | None) -> Sample:
         """Returns the request for a batch.
@@ -107,7 +125,7 @@ class RemoteSampling:
     ) -> ReplaySample:
         """Draws a batch; see `Replay.sample`."""
         request = self.request(table, batch_size, timeout)
-        key = None if views is None else ViewsKey(views)
+        key = self.key_of(views)
         link = self.calls.link(request.timeout)
         [reply] = self.ask(request, key, link)
         link.wait(reply, None if request.timeout is None else max(request.timeout, 0.0) + NETWORK_SECONDS)
@@ -117,7 +135,7 @@ class RemoteSampling:
         self, request: GetItems, keys: NDArray[np.uint64], views: Mapping[str, View] | None
     ) -> ReplaySample | None:
         """Returns items by their keys; None if none of them has an item any more. See `Replay.get`."""
-        key = None if views is None else ViewsKey(views)
+        key = self.key_of(views)
         link = self.calls.link()
         payload = keys.astype("<u8", copy=False).tobytes()
         reply = self._send(request, key, link, lambda: self.calls.begin(link, request, payload))

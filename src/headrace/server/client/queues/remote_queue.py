@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
 from headrace.leases.frames import ProtocolError
-from headrace.server.client.batches import check_columns
+from headrace.server.client.batch_builder import check_columns
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
 from headrace.server.client.placed_arrays import arrays_of
