@@ -15,8 +15,10 @@ import pytest
 import headrace as hr
 import headrace.collectors.multi.restarts as restarts_module
 from headrace.clock import SystemClock
+from headrace.collectors.handle.process import WorkerProcess
 from headrace.collectors.handle.step_watch import WARN_SECONDS, StepWatch
 from headrace.collectors.last_step import LastStep
+from headrace.leases.selector import PeerSelector
 from headrace.testing import CounterEnv, FakeClock
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -203,6 +205,41 @@ def test_an_environment_that_hangs_while_a_worker_is_started_again(tmp_path, mon
             assert status.changed.wait_for(lambda: collector.statistics().restarts == 2, 45)
         assert "not ready within 60 s" in collector.statistics().workers[0].last_error
         assert collector.next(timeout=40).shape == (1, 5)
+
+
+class Large:
+    """A policy that no socket takes at once."""
+
+    def __init__(self):
+        self.table = np.zeros(4 << 20, np.uint8)
+
+    def __call__(self, observation):
+        return observation[:, 2] % 4
+
+
+def test_cx4_a_process_that_never_reads_its_task(monkeypatch):
+    begin = WorkerProcess.begin
+    pids = []
+
+    def begin_stopped(process, *arguments, **more):
+        os.kill(process.pid, signal.SIGSTOP)  # It imports NumPy still.
+        pids.append(process.pid)
+        begin(process, *arguments, **more)
+
+    monkeypatch.setattr(WorkerProcess, "begin", begin_stopped)
+    with pytest.raises(hr.DeadlineExceeded, match="worker 0"):
+        hr.AsyncCollector(lambda: CounterEnv(3), Large(), frames_per_batch=5, start_timeout=0.2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
+
+
+def test_cq1_questions_larger_than_what_waits_for_other_peers(monkeypatch):
+    monkeypatch.setitem(PeerSelector.send.__kwdefaults__, "most", 1 << 20)
+    with hr.AsyncCollector(lambda: CounterEnv(3), Large(), frames_per_batch=5) as collector:
+        table = np.ones(4 << 20, np.uint8)
+        assert collector.map_fn("policy.table.__class__.__len__", [(table,)]) == [len(table)]
+        assert collector.next(timeout=40).shape == (1, 5)
+        assert collector.statistics().restarts == 0
 
 
 @pytest.mark.parametrize("name", ["worker_timeout", "start_timeout"])

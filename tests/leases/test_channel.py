@@ -118,6 +118,23 @@ def test_what_a_peer_does_not_read_is_bounded():
     other.close()
 
 
+def test_a_message_with_descriptors_does_not_wait_for_the_peer():
+    one, other = Channel.pair(LeaseMessage)
+    payload = bytes(1 << 22)
+    assert not one.send_soon(
+        Ack(writer=0, sequence=1), parts=[memoryview(payload)], descriptors=(one.fileno(),)
+    )
+    assert one.unsent
+    while (frames := list(other.receive_ready())) == []:
+        one.send_rest()
+    assert frames[0].message == Ack(writer=0, sequence=1)
+    assert frames[0].payload == payload
+    assert os.fstat(frames[0].descriptors[0]).st_ino == os.fstat(one.fileno()).st_ino
+    frames[0].close_descriptors()
+    one.close()
+    other.close()
+
+
 def test_what_waits_is_sent_in_order():
     one, other = Channel.pair(LeaseMessage)
     count = 0

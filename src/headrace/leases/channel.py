@@ -84,6 +84,9 @@ class Channel:
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
         """Sends a frame for each message, in one piece; returns when the system has taken all of it.
 
+        A worker uses it: it waits while its collector is stopped, and its connection ends with the collector. A
+        process that serves its user sends with `send_soon`, and waits for the peer's answer with a time limit.
+
         Args:
             messages: at least one.
             payload: of the last message.
@@ -250,7 +253,9 @@ class Channel:
 
     def _send_some(self, pieces: Sequence[Payload], descriptors: Sequence[int], flags: int) -> int:
         if descriptors:
-            sent = socket.send_fds(self._socket, pieces, list(descriptors), flags)
+            # `socket.send_fds` of Python ignores the flags, and waits.
+            passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+            sent = self._socket.sendmsg(pieces, [passed], flags)
         elif len(pieces) == 1:
             sent = self._socket.send(pieces[0], flags)
         else:

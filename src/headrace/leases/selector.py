@@ -113,12 +113,12 @@ class PeerSelector:
         return self._thread is threading.current_thread()
 
     def add(self, peer: Peer) -> None:
-        """Listens to a peer from here on."""
+        """Listens to a peer from here on, and sends what of its messages is unsent."""
         with self._lock:
             if self._thread is None:
                 self._start()
             self._peers.add(peer)
-            self.call_soon(lambda: self._register(peer))
+            self.call_soon(lambda: self._listen_for(peer))
 
     def listen(self, listening: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
         """Accepts connections from here on, until `stop_listening`.
@@ -338,11 +338,6 @@ class PeerSelector:
         """Ends a peer with the error that one of its methods raised."""
         self._forget(peer)
         peer.end(error)
-
-    def _register(self, peer: Peer) -> None:
-        assert self._selector is not None
-        with suppress(ValueError):  # It was closed meanwhile.
-            self._selector.register(peer.channel.fileno(), selectors.EVENT_READ, peer)
 
     def _register_listener(self, listener: _Listener) -> None:
         assert self._selector is not None

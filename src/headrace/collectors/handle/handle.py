@@ -19,12 +19,15 @@ from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import Progress, Ready, Reset, Seed, SetHooks, Start
 from headrace.collectors.statistics import WorkerStatistics, WorkerTally
 from headrace.errors import DeadlineExceeded, Disconnected, StoreFull
+from headrace.leases.frames import LARGEST_PAYLOAD
 from headrace.leases.messages import Message
 from headrace.leases.selector import PEERS
 
 _log = logging.getLogger(__name__)
 
 _LAST_MESSAGES_SECONDS = 5.0
+# The largest payload and other messages may wait for a worker that does not read; with more, it is lost.
+_MOST_UNSENT_NBYTES = LARGEST_PAYLOAD + (1 << 26)
 
 
 class WorkerHandle:
@@ -114,7 +117,13 @@ class WorkerHandle:
 
         def send_task() -> None:
             with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
-                peer.channel.send(start, payload=task, descriptors=(last_step.descriptor,))
+                # A process that is stopped, or slow to start, reads later; the wait for it to be ready has a limit.
+                peer.channel.send_soon(
+                    start,
+                    parts=[memoryview(task)],
+                    descriptors=(last_step.descriptor,),
+                    most=_MOST_UNSENT_NBYTES,
+                )
                 peer.has_task = True
             last_step.close()
             PEERS.add(peer)
@@ -158,7 +167,8 @@ class WorkerHandle:
             return
         # The next call raises the worker's death, after the rollouts that it has completed.
         with suppress(Disconnected):
-            PEERS.send(peer, *messages, payload=payload, descriptors=descriptors)
+            parts = [memoryview(payload)] if payload else []
+            PEERS.send(peer, *messages, parts=parts, descriptors=descriptors, most=_MOST_UNSENT_NBYTES)
 
     def send_reset(self, reset: Seed | Reset) -> None:
         """Asks the worker to reset environments before its next step."""

@@ -111,10 +111,6 @@ class CollectorEnd(Channel):
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
-    def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:  # noqa: ARG002
-        """See `Channel.send`."""
-        super().send(*messages, payload=payload)
-
     def send_soon(
         self,
         *messages: Message,
