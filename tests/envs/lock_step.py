@@ -15,9 +15,10 @@ class LockStep:
     def __getattr__(self, name):
         return getattr(self._stepper, name)
 
-    def _receive(self, count):
+    def _receive(self, count, envs=NO_ENVS, actions=None):
         for _ in range(count // self._stepper.batch_size):
-            yield from zip(*self._rows(self._stepper.receive()), strict=True)
+            yield from zip(*self._rows(self._stepper.exchange(envs, actions)), strict=True)
+            envs = NO_ENVS
 
     def _rows(self, results):
         names = results.observations
@@ -42,8 +43,8 @@ class LockStep:
         result = StepResult.empty(self.num_envs)
         # In another order than that of the lanes.
         order = np.arange(self.num_envs)[::-1]
-        self._stepper.send(order, {name: column[order] for name, column in actions.items()})
-        for env, observation, reward, terminated, truncated in self._receive(self.num_envs):
+        sent = {name: column[order] for name, column in actions.items()}
+        for env, observation, reward, terminated, truncated in self._receive(self.num_envs, order, sent):
             self._write(out, env, observation)
             if not self._is_over[env]:
                 result.reward[env], result.terminated[env], result.truncated[env] = (

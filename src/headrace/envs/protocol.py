@@ -194,7 +194,7 @@ class AsyncStepper(Environments, Protocol):
     next step is the reset (NEXT_STEP): its action is ignored.
 
     Attributes:
-        batch_size: k, the number of results of one call of `receive`.
+        batch_size: k, the number of results of one call of `exchange`.
         is_busy: bool[n], environments whose result was not received yet; right after an exception, too.
     """
 
@@ -210,17 +210,14 @@ class AsyncStepper(Environments, Protocol):
         """
         ...
 
-    def send(self, envs: Indices, actions: Columns) -> None:
-        """Begins a step of these environments.
+    def exchange(self, envs: Indices, actions: Columns) -> Results:
+        """Begins a step of these environments, and waits for the results of k environments.
+
+        At least k must have been sent an action or a reset then.
 
         Args:
             envs: int64[m], indices, each once.
-            actions: columns `[m, ...]` of `action_signature`.
-        """
-        ...
-
-    def receive(self) -> Results:
-        """Waits for the results of k environments. At least k must have been sent an action or a reset.
+            actions: columns `[m, ...]` of `action_signature`; not used if there are no `envs`.
 
         Raises:
             SpecError: on the first calls, what does not fit the spaces.

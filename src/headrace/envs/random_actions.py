@@ -66,7 +66,8 @@ class RandomActions:
             else [np.random.SeedSequence([int(seed), _STREAM]) for seed in seeds]
         )
         self._generators = [np.random.Generator(np.random.PCG64(sequence)) for sequence in sequences]
-        # While all environments have taken equally many actions one cursor serves them; otherwise each has its own.
+        # While all environments have taken equally many actions one cursor serves them; otherwise each has its own: the
+        # row of its next action in the buffers, of which each environment has one in `num_envs` rows.
         self._cursor = self._block
         self._cursors: NDArray[np.intp] | None = None
         # Draws for which no environment can run out of actions: to look at all cursors takes as long as a draw.
@@ -79,7 +80,7 @@ class RandomActions:
             "generators": [generator.bit_generator.state for generator in self._generators],
             "drawn": {name: buffer.copy() for name, buffer in self._buffers.items()},
             "cursor": self._cursor,
-            "cursors": None if self._cursors is None else self._cursors.copy(),
+            "cursors": None if self._cursors is None else self._cursors // self._num_envs,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -90,7 +91,7 @@ class RandomActions:
         self._cut_rows()
         self._cursor = int(state["cursor"])
         cursors = state["cursors"]
-        self._cursors = None if cursors is None else np.array(cursors, np.intp)
+        self._cursors = None if cursors is None else self._rows_of(np.array(cursors, np.intp))
         self._spare = 0
 
     def draw(self, active: Indices | None = None) -> dict[str, NDArray[Any]]:
@@ -125,7 +126,9 @@ class RandomActions:
     def _cut_rows(self) -> None:
         """Makes the rows of the present buffers."""
         self._rows: list[dict[str, NDArray[Any]]] = [{} for _ in range(self._block)]
+        self._flat: dict[str, NDArray[Any]] = {}
         for name, buffer in self._buffers.items():
+            self._flat[name] = buffer.reshape(-1, *buffer.shape[2:])
             for row, actions in zip(self._rows, buffer, strict=True):
                 row[name] = actions
 
@@ -140,16 +143,20 @@ class RandomActions:
             envs: int64[m], each once.
         """
         cursors = self._own_cursors()
-        places = cursors[envs]
-        cursors[envs] = places + 1
-        return {name: buffer[places, envs] for name, buffer in self._buffers.items()}
+        rows = cursors[envs]
+        cursors[envs] = rows + self._num_envs
+        return {name: buffer.take(rows, 0) for name, buffer in self._flat.items()}
 
     def _draw_each(self, active: Indices | None) -> dict[str, NDArray[Any]]:
         cursors = self._own_cursors()
-        envs = np.arange(self._num_envs)
-        actions = {name: buffer[cursors, envs] for name, buffer in self._buffers.items()}
-        cursors[envs if active is None else active] += 1
+        actions = {name: buffer.take(cursors, 0) for name, buffer in self._flat.items()}
+        cursors[slice(None) if active is None else active] += self._num_envs
         return actions
+
+    def _rows_of(self, cursors: Any) -> NDArray[np.intp]:
+        """Returns the rows of the buffers at which environments have their actions of these numbers."""
+        rows: NDArray[np.intp] = cursors * self._num_envs + np.arange(self._num_envs)
+        return rows
 
     def _own_cursors(self) -> NDArray[np.intp]:
         """Returns the cursors of the environments. Each has an action in the buffers; the caller uses at most one."""
@@ -158,12 +165,13 @@ class RandomActions:
                 self._refill()
             # From here on buffers are refilled in place, and views of the present ones were handed out.
             self._buffers = {name: buffer.copy() for name, buffer in self._buffers.items()}
-            self._cursors = np.full(self._num_envs, self._cursor, np.intp)
+            self._cut_rows()
+            self._cursors = self._rows_of(self._cursor)
         if self._spare == 0:
-            for i in (self._cursors == self._block).nonzero()[0].tolist():
+            for i in (self._cursors >= self._block * self._num_envs).nonzero()[0].tolist():
                 self._refill_env(i)
-                self._cursors[i] = 0
-            self._spare = self._block - int(self._cursors.max())
+                self._cursors[i] = i
+            self._spare = self._block - int(self._cursors.max()) // self._num_envs
         self._spare -= 1
         return self._cursors
 

@@ -15,7 +15,7 @@ from headrace.cli.doctor.watch import Watch
 from headrace.ends import Autoreset
 from headrace.envs import VectorStepper, make_stepper, new_columns
 from headrace.envs.adapters.old_gym import reset_values, step_values
-from headrace.envs.protocol import AsyncStepper
+from headrace.envs.protocol import NO_ENVS, AsyncStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.envs.recognition import AdaptedEnv
 from headrace.errors import SpecError
@@ -199,9 +199,9 @@ class VectorExamination:
     def _check_receiving(self, stepper: AsyncStepper) -> None:
         """Takes further results as a collector does, with all its checks."""
         try:
+            envs = NO_ENVS
             for _ in range(self._steps):
-                envs = stepper.receive().envs
-                stepper.send(envs, self._actions.draw_for(envs))
+                envs = stepper.exchange(envs, self._actions.draw_for(envs)).envs
         except Exception as error:
             self._report.error(
                 "collecting",

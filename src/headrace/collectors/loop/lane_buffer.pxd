@@ -28,6 +28,8 @@ cdef class LaneBuffer:
     cdef Int _missing
     cdef object _is_new
     cdef bint _has_new
+    cdef object _found
+    cdef list _steps
     cdef Longs _rows
     cdef Longs _next_rows
     # The same arrays as above, for loops.

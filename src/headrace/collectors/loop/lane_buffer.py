@@ -80,12 +80,14 @@ class LaneBuffer:
         self._is_new = np.ones(lanes, np.bool_)
         self._has_new = True
         # Of the rows of a call: those of the outcomes, and those of the observations that followed.
-        self._rows = np.empty(lanes, np.int64)
+        self._found = np.empty(lanes, np.int64)
+        self._rows = self._found
         self._next_rows = np.empty(lanes, np.int64)
         self._map()
 
     def _map(self) -> None:
         """Opens the arrays that the loops below use."""
+        self._forget_steps()
         self._head = self.heads
         self._state = self.states
         self._over = self.is_over
@@ -94,6 +96,9 @@ class LaneBuffer:
 
     def _new_column(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> LaneColumn:
         return LaneColumn(np.zeros((self._slots * self._lanes, *shape), dtype))
+
+    def _forget_steps(self) -> None:
+        self._steps: list[tuple[Columns, Columns] | None] = [None] * self._slots
 
     def _row(self, head: Int, lane: Int) -> Int:
         """Returns the row of the columns at a place of a lane."""
@@ -135,6 +140,7 @@ class LaneBuffer:
         for name, given in values.items():
             if name not in self._policy:
                 self._policy[name] = self._new_column(given.dtype, given.shape[1:])
+                self._forget_steps()
             column: LaneColumn = self._policy[name]
             column.put(self._rows, count, given)
 
@@ -231,7 +237,7 @@ class LaneBuffer:
             elif self._head[lane] < limit:
                 self._rows[count] = lane
                 count += 1
-        chosen: NDArray[np.int64] = np.array(self._rows[:count])
+        chosen: NDArray[np.int64] = self._found[:count].copy()
         missing: Int = least - busy - count
         if missing <= 0:
             return chosen
@@ -262,16 +268,14 @@ class LaneBuffer:
         self._map()
 
     @property
-    def values(self) -> dict[str, NDArray[Any]]:
+    def values(self) -> Columns:
         """The columns of the next vector step beside the observations, `[n, ...]`; valid until `take`."""
-        slot = self._slot(self.level)
-        columns = {"reward": self._reward, "terminated": self._terminated, "truncated": self._truncated}
-        return {name: column.array[slot] for name, column in (columns | self._policy).items()}
+        return self._step()[0]
 
     @property
     def versions(self) -> NDArray[np.int64]:
         """int64[n], the versions of the policy that acted in the next vector step."""
-        versions: NDArray[np.int64] = self._versions.array[self._slot(self.level)]
+        versions: NDArray[np.int64] = self._versions.array[self._slot(self.level)].copy()
         return versions
 
     @property
@@ -283,8 +287,22 @@ class LaneBuffer:
     @property
     def following(self) -> Columns:
         """The observations after the next vector step, columns `[n, ...]`; valid until `take`."""
-        slot = self._slot(self.level + 1)
-        return {name: column.array[slot] for name, column in self._observed.items()}
+        return self._step()[1]
+
+    def _step(self) -> tuple[Columns, Columns]:
+        """Returns `values` and `following`. The steps take turns, so each has to be made once."""
+        place = self.level % self._slots
+        step = self._steps[place]
+        if step is None:
+            columns = {"reward": self._reward, "terminated": self._terminated, "truncated": self._truncated}
+            step = self._cut(columns | self._policy, self.level), self._cut(self._observed, self.level + 1)
+            self._steps[place] = step
+        return step
+
+    def _cut(self, columns: Mapping[str, LaneColumn], level: Int) -> Columns:
+        """Returns the rows of a vector step."""
+        slot = self._slot(level)
+        return {name: column.array[slot] for name, column in columns.items()}
 
     def show_new(self, row: Columns) -> None:
         """Writes the observations of the next vector step into `row`, for lanes that begin a stream with it."""

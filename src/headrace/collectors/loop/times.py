@@ -69,6 +69,18 @@ class LoopTimes:
         if self.recorder is not None:
             self.recorder.step(begin, acted, stepped, written, restarted)
 
+    def note_exchange(self, begin: float, acted: float, received: float) -> None:
+        """Adds a step of those environments that were ready.
+
+        Args:
+            begin, acted, received: times around the policy and the environments.
+        """
+        self.policy += acted - begin
+        self.env += received - acted
+        if self.recorder is not None:
+            self.recorder.span("policy", begin, acted)
+            self.recorder.span("env_step", acted, received)
+
     def note(self, part: Part, begin: float, event: str | None = None) -> None:
         """Adds the time from `begin` until now; a trace has it under the name of the part, or of `event`."""
         end = self.clock()

@@ -15,9 +15,9 @@ import numpy as np
 
 from headrace.collectors.loop.actor import Actor
 from headrace.collectors.loop.lane_buffer import BEGINS, DROPPED, RESET_STEPS, LaneBuffer
-from headrace.collectors.loop.recording import Columns, RecordingStepper
+from headrace.collectors.loop.recording import RANDOM_VERSION, Columns, RecordingStepper
 from headrace.collectors.loop.times import LoopTimes
-from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, StepResult, VectorStepper
+from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, Results, StepResult, VectorStepper
 from headrace.leases.page_writer import PageWriter
 from headrace.spec import ArraySpec
 
@@ -67,6 +67,8 @@ class UnevenStepper(RecordingStepper):
         self._buffer = LaneBuffer(observed.columns, num_envs, depth)
         # Environments whose episode is over at the limit, which they do not know.
         self._is_cut = np.zeros(num_envs, np.bool_)
+        # Environments for which `probe` asked the policy, and its decision; it holds if the version is the same then.
+        self._begun: tuple[Indices, tuple[Columns, Columns, int]] | None = None
 
     # ---- resets ----------------------------------------------------------------------------------------------------
 
@@ -77,6 +79,7 @@ class UnevenStepper(RecordingStepper):
         """
         if seeds is not None:
             self._random.seed(seeds)
+        self._begun = None
         if self._actor is not None:
             self._actor.reset(envs)
         lanes = np.arange(self._num_envs) if envs is None else envs
@@ -100,17 +103,16 @@ class UnevenStepper(RecordingStepper):
         """Returns the further columns of the policy, which acts for the environments that are ready."""
         if self._actor is None:
             return {}
-        while self._pool.is_busy.all():
-            self._receive()
-        self._act_for(np.flatnonzero(~self._pool.is_busy), at_random=False)
+        while not (envs := self._choose()).size:
+            self._take_in(self._pool.exchange(NO_ENVS, {}))
+        self._begun = envs, self._ask_for(self._actor, envs, self._refresh())
         return self._actor.extras
 
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
         """Records one vector step; the environments step until each has its row of it."""
-        buffer, times, pool = self._buffer, self._times, self._pool
+        buffer, times = self._buffer, self._times
         while not buffer.is_ready:
-            self._act_for(buffer.choose(pool.is_busy, pool.batch_size), at_random=at_random)
-            self._receive()
+            self._exchange(at_random=at_random)
         begin = times.clock()
         buffer.show_new(writer.row)
         following = buffer.following
@@ -119,7 +121,7 @@ class UnevenStepper(RecordingStepper):
         resets, values = buffer.resets, buffer.values
         if self._set_truncated:
             self._mark_truncated(values, resets)
-        writer.record(values, buffer.versions.copy(), resets)
+        writer.record(values, buffer.versions, resets)
         buffer.take()
         times.note("write", begin)
         return self._num_envs - len(resets)
@@ -131,36 +133,52 @@ class UnevenStepper(RecordingStepper):
         )
         self._mark_last(result, NO_ENVS)
 
-    def _act_for(self, envs: Indices, *, at_random: bool) -> None:
-        """Gives actions to environments that are ready."""
-        if not envs.size:
-            return
-        buffer, times = self._buffer, self._times
-        begin = times.clock()
-        actions, extras, version = self._decide(envs, at_random)
-        buffer.act(envs, {**actions, **extras}, version)
-        times.note("policy", begin)
-        begin = times.clock()
-        if self._limit and (cut := self._is_cut[envs]).any():
-            self._send_reset(envs[cut], RESET_STEPS)
-            self._is_cut[envs] = False
-            envs, actions = envs[~cut], {name: column[~cut] for name, column in actions.items()}
-        self._pool.send(envs, actions)
-        times.env += times.clock() - begin
+    def _choose(self) -> Indices:
+        """Returns the environments that act next."""
+        return self._buffer.choose(self._pool.is_busy, self._pool.batch_size)
+
+    def _exchange(self, *, at_random: bool) -> None:
+        """Gives actions to the environments that are ready, waits for results, and takes them in."""
+        clock, envs = self._times.clock, self._choose()
+        begin = clock()
+        actions: Columns = {}
+        if envs.size:
+            actions, extras, version = self._decide(envs, at_random)
+            self._buffer.act(envs, {**actions, **extras} if extras else actions, version)
+        acted = clock()
+        if self._limit:
+            envs, actions = self._reset_cut(envs, actions)
+        results = self._pool.exchange(envs, actions)
+        self._times.note_exchange(begin, acted, clock())
+        self._take_in(results)
 
     def _decide(self, envs: Indices, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:
-            return self._random.draw_for(envs), {}, -1
-        decision = self._ask(self._actor, self._buffer.observations(envs), self._refresh(), envs)
+            return self._random.draw_for(envs), {}, RANDOM_VERSION
+        version = self._refresh()
+        begun, self._begun = self._begun, None
+        if begun is None or begun[1][2] != version or not np.array_equal(begun[0], envs):
+            begun = envs, self._ask_for(self._actor, envs, version)
+        decision = begun[1]
         if self._remembers:
             self._actor.keep(decision[1], envs)
         return decision
 
-    def _receive(self) -> None:
-        """Waits for results and takes them in."""
-        begin = self._times.clock()
-        results = self._pool.receive()
-        self._times.note("env", begin, "env_step")
+    def _ask_for(self, actor: Actor, envs: Indices, version: int) -> tuple[Columns, Columns, int]:
+        return self._ask(actor, self._buffer.observations(envs), version, envs)
+
+    def _reset_cut(self, envs: Indices, actions: Columns) -> tuple[Indices, Columns]:
+        """Resets environments whose episode is over at the limit; returns the others, and their actions."""
+        cut = self._is_cut[envs]
+        if not cut.any():
+            return envs, actions
+        self._is_cut[envs] = False
+        self._buffer.expect(envs[cut], RESET_STEPS)
+        self._pool.send_reset(envs[cut])
+        return envs[~cut], {name: column[~cut] for name, column in actions.items()}
+
+    def _take_in(self, results: Results) -> None:
+        """Takes in results of environments."""
         envs, buffer = results.envs, self._buffer
         dropped = buffer.complete(
             envs, results.observations, results.reward, results.terminated, results.truncated

@@ -37,12 +37,12 @@ class AsyncEnvPoolStepper(EnvironmentStates):
         ValueError: another mode of autoreset.
 
     >>> import envpool
+    >>> from headrace.envs.protocol import NO_ENVS
     >>> pool = envpool.make("Catch-v0", env_type="gymnasium", num_envs=3, batch_size=2)
     >>> stepper = AsyncEnvPoolStepper(pool)
     >>> stepper.send_reset(np.arange(3))
-    >>> first = stepper.receive()
-    >>> stepper.send(first.envs, {"action": np.array([1, 1])})
-    >>> stepper.receive().observations["observation"].shape
+    >>> first = stepper.exchange(NO_ENVS, {})
+    >>> stepper.exchange(first.envs, {"action": np.array([1, 1])}).observations["observation"].shape
     (2, 10, 5)
     >>> stepper.close()
     """
@@ -87,28 +87,22 @@ class AsyncEnvPoolStepper(EnvironmentStates):
             self._env._reset(envs.astype(np.int32))
             self.is_busy[envs] = True
 
-    def send(self, envs: Indices, actions: Columns) -> None:
-        """See `AsyncStepper.send`."""
+    def exchange(self, envs: Indices, actions: Columns) -> Results:
+        """See `AsyncStepper.exchange`."""
+        is_busy = self.is_busy
         with Uninterrupted():
-            self._calls.send(actions, envs)
-            self.is_busy[envs] = True
-
-    def receive(self) -> Results:
-        """See `AsyncStepper.receive`."""
-        with Uninterrupted():
+            if envs.size:
+                self._calls.send(actions, envs)
+                is_busy[envs] = True
             observation, reward, terminated, truncated, info = self._calls.receive()
-            envs = np.asarray(info["env_id"], np.intp)
-            self.is_busy[envs] = False
+            ready = np.asarray(info["env_id"], np.intp)
+            is_busy[ready] = False
         if self._receipts == 0:
-            self._check(envs, observation, reward, terminated, truncated)
+            self._check(ready, observation, reward, terminated, truncated)
         self._receipts += 1
-        return Results(
-            envs,
-            self._observations(envs, observation, info),
-            reward.astype(np.float32, copy=False),
-            terminated,
-            truncated,
-        )
+        if reward.dtype != np.float32:
+            reward = reward.astype(np.float32)
+        return Results(ready, self._observations(ready, observation, info), reward, terminated, truncated)
 
     def _check(self, envs: Indices, observation: Any, reward: Any, terminated: Any, truncated: Any) -> None:
         leading = (self.batch_size,)
