@@ -329,7 +329,7 @@ def test_a_sample_lies_where_the_message_says_until_it_is_stored(steps):
     signature = hr.Signature.like(np.int64(0))
     with mock.patch.multiple(sample_blocks, _LEAST_SAMPLE_NBYTES=1, _LEAST_BLOCK_NBYTES=1, _MOST_BLOCKS=2):
         layout = BlockLayout(signature, BATCH)
-    ring = SampleRing(signature, SampleLayout(signature), is_shared=False)
+    ring = SampleRing(signature, SampleLayout(signature), 64, is_shared=False)
     rows, count, stored = ring.rows, ring.count(), 0
     rows.free_until = 1 << 40
     blocks = SampleBlocks(layout, signature, count)
@@ -390,7 +390,7 @@ def files(served_batch=BATCH):
     """Returns memory files as a client of the queue makes them: for samples, and for blocks."""
     layout = SampleLayout(SIGNATURE)
     return (
-        sealed_memory_file("test", layout.count_offset + COUNT_NBYTES),
+        sealed_memory_file("test", layout.count_offset(64) + COUNT_NBYTES),
         sealed_memory_file("test", BlockLayout(SIGNATURE, served_batch).nbytes),
     )
 

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
 
 import numpy as np
@@ -42,10 +42,25 @@ class InProcess:
         """Samples are in the queue as soon as they are sent."""
 
 
-@pytest.fixture(params=["in process", "tcp", "unix", "token", "zstd"])
+@pytest.fixture(
+    params=[
+        ("in process", None),
+        ("tcp", None),
+        ("unix", None),
+        ("token", 3),
+        ("zstd", None),
+        ("tcp", 1),
+        ("unix", 1),
+        ("unix", 2),
+        ("tcp", 1000),
+        ("unix", 1000),
+    ],
+    ids=lambda param: " ".join(map(str, filter(None, param))),
+)
 def opened(request, tmp_path, monkeypatch):
-    """Returns a function from a queue to the same queue as its users have it."""
-    compression = "zstd" if request.param == "zstd" else None
+    """Returns a function from a queue to the same queue as its users have it: by way and samples in flight."""
+    way, in_flight = request.param
+    compression = "zstd" if way == "zstd" else None
     if compression:
         if not zstd.is_installed():
             pytest.skip("needs headrace[zstd]")
@@ -54,14 +69,14 @@ def opened(request, tmp_path, monkeypatch):
     with ExitStack() as stack:
 
         def open_queue(queue):
-            if request.param == "in process":
+            if way == "in process":
                 return InProcess(queue)
             ways = {"token": {"token": "secret"}, "unix": {"address": None, "unix": next(paths)}}
-            options = ways.get(request.param, {})
+            options = ways.get(way, {})
             server = stack.enter_context(hr.Server({"q": queue}, **options))
             client = hr.Client(server.address, token=options.get("token"), compression=compression)
             stack.callback(client._session.abandon)
-            return client.queue("q")
+            return client.queue("q", max_in_flight=in_flight)
 
         yield open_queue
 
@@ -318,7 +333,7 @@ def test_closing_ends_waits(opened):
             errors.append(str(error))
 
     def send_on():
-        for _ in range(100):
+        for _ in range(3000):
             queue.send(0)
 
     threads = [threading.Thread(target=call, args=(each,)) for each in (send_on, opened(empty).sample)]
@@ -335,25 +350,25 @@ def test_closing_ends_waits(opened):
 # ---- samples on their way ------------------------------------------------------------------------------------------
 
 
-def test_a_full_queue_stops_a_client_at_its_bound(address):
-    """AK3, AK6, SV8: 64 samples on their way at most; `.pending` tells how many are not confirmed."""
+@pytest.mark.parametrize("most", [None, 1, 2, 3, 1000])
+def test_a_full_queue_stops_a_client_at_its_bound(address, most):
+    """AK3, AK6, SV8: so many samples on their way at most; `.pending` tells how many are not confirmed."""
     queue = hr.BatchQueue(0, 2, num_buffers=2)
     with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
-        remote = client.queue("q")
-        sent = 0
-        with suppress(hr.DeadlineExceeded):
-            for _ in range(100):
-                remote.send(sent, timeout=0.1)
-                sent += 1
-        assert 64 <= sent <= 4 + 64
+        remote = client.queue("q", max_in_flight=most)
+        most = most or 64
+        assert remote.max_in_flight == most
+        sent = 4 + most
+        for number in range(sent):
+            remote.send(number, timeout=JOIN)
         for timeout in (0, -1, 0.05):
-            with pytest.raises(hr.DeadlineExceeded, match="send: 64 samples are in flight") as caught:
+            with pytest.raises(hr.DeadlineExceeded, match=f"send: {most} samples are in flight") as caught:
                 remote.send(99, timeout=timeout)
-            assert caught.value.pending == 64
-        with pytest.raises(hr.DeadlineExceeded, match="wait: 64 samples were not") as caught:
+            assert caught.value.pending == most
+        with pytest.raises(hr.DeadlineExceeded, match=f"wait: {most} samples were not") as caught:
             remote.wait(0.02)
-        assert caught.value.pending == 64
-        assert queue.statistics().blocked_sends >= 1
+        assert caught.value.pending == most
+        until(lambda: queue.statistics().blocked_sends >= 1)
         found = []
         while len(found) + 1 < sent:
             found += queue.sample(timeout=5)[0].tolist()
@@ -428,19 +443,24 @@ def cut(client):
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.lists(st.sampled_from("ssssssswct"), min_size=20, max_size=60), st.booleans())
-def test_a_cut_connection_loses_and_doubles_nothing(tmp_path_factory, calls, is_unix):
+@given(
+    st.lists(st.sampled_from("ssssssswct"), min_size=20, max_size=60),
+    st.booleans(),
+    st.sampled_from([None, 1, 2, 3, 1000]),
+    st.sampled_from([40_000, 8]),
+)
+def test_a_cut_connection_loses_and_doubles_nothing(tmp_path_factory, calls, is_unix, in_flight, nbytes):
     """AK3, AK4: any sequence of sends, waits and batches, with the connection cut in between."""
-    queue = hr.BatchQueue({"n": 0, "x": np.zeros(40_000, np.uint8)}, 2, num_buffers=3)
+    queue = hr.BatchQueue({"n": 0, "x": np.zeros(nbytes, np.uint8)}, 2, num_buffers=3)
     path = tmp_path_factory.mktemp("server") / "s"
     options = {"address": None, "unix": path} if is_unix else {}
     with hr.Server({"q": queue}, **options) as server, hr.Client(server.address) as client:
-        remote = client.queue("q")
-        sent, found = 0, []
+        remote = client.queue("q", max_in_flight=in_flight)
+        sent, found, fits = 0, [], 6 + (in_flight or 60)
         for call in calls:
             match call:
-                case "s":
-                    remote.send({"n": sent, "x": np.full(40_000, sent)}, timeout=5)
+                case "s" if sent - len(found) < fits:
+                    remote.send({"n": sent, "x": np.full(nbytes, sent)}, timeout=5)
                     sent += 1
                 case "w" if sent - len(found) <= 6:
                     remote.wait(5)
@@ -585,6 +605,22 @@ def test_names_and_samples_are_checked_when_a_queue_is_asked_for():
             assert client.queue("q", example={"n": 5}) is client.queue("q")
 
 
+def test_the_first_call_for_a_queue_says_how_many_samples_may_be_in_flight():
+    queue = hr.BatchQueue({"n": 0}, 2)
+    with hr.Server({"q": queue, "p": queue}) as server, hr.Client(server.address) as client:
+        for wrong, kind in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
+            with pytest.raises(kind, match="max_in_flight: expected an integer >= 1, got"):
+                client.queue("q", max_in_flight=wrong)
+        with pytest.raises(hr.SpecError):
+            client.queue("q", example={"n": 0.0}, max_in_flight=7)
+        remote = client.queue("q", max_in_flight=np.int64(1024))
+        assert remote is client.queue("q") is client.queue("q", max_in_flight=1024)
+        with pytest.raises(ValueError, match="opened it with max_in_flight=1024, got 64"):
+            client.queue("q", max_in_flight=64)
+        assert client.queue("p").max_in_flight == 64
+        assert client.queue("p", max_in_flight=64) is client.queue("p")
+
+
 def test_closing_waits_for_samples(address):
     """CL6: a client that ends has sent everything, or says how much is missing."""
     queue = hr.BatchQueue(0, 4, num_buffers=2)
@@ -661,6 +697,10 @@ def test_a_sample_that_is_sent_alone_arrives_at_once(address):
         [OpenSender(queue="q", session=b"x")],
         [OpenSender(queue="q", session=bytes(16), stored=-1)],
         [OpenSender(queue="q", session=bytes(16), stored=1 << 62)],
+        [OpenSender(queue="q", session=bytes(16), places=0)],
+        [OpenSender(queue="q", session=bytes(16), places=-(1 << 60))],
+        [OpenSender(queue="q", session=bytes(16), places=(1 << 19) + 1)],
+        [OpenSender(queue="q", session=bytes(16), places=2), SendSamples(queue="q", first=1, count=3)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=2, count=1)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=2)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=0, count=1)],
@@ -676,7 +716,8 @@ def test_a_client_that_breaks_the_protocol_ends_its_connection(address, requests
         client = hr.Client(server.address)
         link = client._session.link()
         for request in requests:
-            link.begin(request, bytes(8) if isinstance(request, SendSamples) else b"")
+            payload = bytes(24 if request.count == 3 else 8) if isinstance(request, SendSamples) else b""
+            link.begin(request, payload)
         until(lambda: server.statistics().protocol_errors == 1)
         client._session.abandon()
         assert queue.statistics().samples_received == 0
@@ -794,8 +835,9 @@ def test_no_sample_waits_long_for_a_full_message(gathering):
     ("nbytes", "together", "in_flight"),
     [(1 << 20, 1, 4), ((1 << 20) + 8, 1, 3), (1 << 19, 2, 8), (1 << 16, 16, 64), (1 << 23, 1, 2)],
 )
+@pytest.mark.parametrize("most", [None, 1000])
 def test_large_samples_stay_few_and_travel_in_short_messages(
-    address, monkeypatch, nbytes, together, in_flight
+    address, monkeypatch, nbytes, together, in_flight, most
 ):
     """The server copies one message from the processor's cache while the client writes the next one."""
     monkeypatch.setattr(sample_stream, "_SPIN_NANOSECONDS", 0)
@@ -803,7 +845,7 @@ def test_large_samples_stay_few_and_travel_in_short_messages(
     queue = hr.BatchQueue(np.zeros(nbytes, np.uint8), 1, num_buffers=2)
     with hr.Server({"q": queue}, **address) as server:
         client = hr.Client(server.address)
-        remote, sample = client.queue("q"), np.ones(nbytes, np.uint8)
+        remote, sample = client.queue("q", max_in_flight=most), np.ones(nbytes, np.uint8)
         for _ in range(2 + in_flight):
             remote.send(sample, timeout=JOIN)
         with pytest.raises(hr.DeadlineExceeded):
@@ -861,7 +903,13 @@ def test_shared_memory_confirms_without_messages(tmp_path, monkeypatch):
                 remote.send(number, timeout=5)
             waiting = threading.Thread(target=lambda: remote.send(84, timeout=JOIN))
             waiting.start()
-            found = queue.sample(timeout=5)[0].tolist()
+            [connection] = server._connections._open
+            [sender] = connection._requests._queues._senders.values()
+            until(lambda: sender._awaited is not None)
+            assert server.statistics().bytes_out == answered
+            found = []
+            while len(found) < 40:  # More than a message.
+                found += queue.sample(timeout=5)[0].tolist()
             waiting.join(JOIN)
             until(lambda: server.statistics().bytes_out > answered)
             while len(found) < 80:

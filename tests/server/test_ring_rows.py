@@ -59,7 +59,7 @@ SAMPLES = [st.lists(like(example), max_size=3) for example in EXAMPLES]
 def opened(example):
     """A ring that takes samples at once, and the checked reader of samples."""
     signature = hr.Signature.like(example)
-    ring = SampleRing(signature, SampleLayout(signature), is_shared=False)
+    ring = SampleRing(signature, SampleLayout(signature), 64, is_shared=False)
     ring.rows.free_until, ring.rows.quiet_until = ring.places, 1 << 40
     node = compile_tree(signature.tree, lambda node: isinstance(node, ArraySpec))
     checks = [LeafCheck(path, spec) for path, spec in signature.columns.items()]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headrace.checks import check_timeout
+from headrace.checks import check_count, check_timeout
 from headrace.closing import Closing
 from headrace.errors import SpecError
 from headrace.server.addresses import parse_address
@@ -20,6 +20,7 @@ from headrace.server.client.session import Session
 from headrace.server.compression.choice import CompressionChoice, compressed_columns
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import GetServerStatistics, Ping, SaveReplays
+from headrace.server.messages.samples import MAX_IN_FLIGHT
 from headrace.server.records import statistics_of
 from headrace.server.statistics import ServerStatistics
 from headrace.spec import Signature, first_difference
@@ -98,25 +99,38 @@ class Client(Closing):
             raise SpecError(f"replay {name!r} on {self._session.peer}: {difference}")
         return found
 
-    def queue(self, name: str, *, example: Any = None) -> RemoteQueue:
+    def queue(self, name: str, *, example: Any = None, max_in_flight: int | None = None) -> RemoteQueue:
         """Returns a queue of the server; each call returns the same object.
 
         Args:
             name: of the queue.
             example: a sample as the caller expects it; its values are not used. None accepts all.
+            max_in_flight: samples of this client that are sent and not acknowledged, at most; then `send` waits. If so
+                many take more than 4 MiB, the bound is the number that fit, or 2. None: that of an earlier call, or 64.
+                With 1000, tiny samples travel in fewer messages. A client that is killed loses at most the samples in
+                flight.
 
         Raises:
+            ValueError: an earlier call gave another `max_in_flight`.
             KeyError: no such queue; the message has the known names.
             TypeError: a replay has this name.
             SpecError: the queue takes other samples; the message has the first difference.
         """
-        served = self._served(name, "queue")
+        if max_in_flight is not None:
+            max_in_flight = check_count("max_in_flight", max_in_flight, 1)
+        signature = Signature.from_json(self._served(name, "queue").signature)
+        if example is not None and (difference := first_difference(Signature.like(example), signature)):
+            raise SpecError(f"queue {name!r} on {self._session.peer}: {difference}")
         with self._lock:
             found = self._queues.get(name)
             if found is None:
-                found = self._queues[name] = RemoteQueue(self._session, name, served)
-        if example is not None and (difference := first_difference(Signature.like(example), found.signature)):
-            raise SpecError(f"queue {name!r} on {self._session.peer}: {difference}")
+                found = RemoteQueue(self._session, name, signature, max_in_flight or MAX_IN_FLIGHT)
+                self._queues[name] = found
+        if max_in_flight not in (None, found.max_in_flight):
+            raise ValueError(
+                f"queue {name!r} on {self._session.peer}: an earlier call opened it with max_in_flight="
+                f"{found.max_in_flight}, got {max_in_flight}; give the number to the first call"
+            )
         return found
 
     def _served(self, name: str, kind: str) -> Served:

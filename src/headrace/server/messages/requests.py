@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from headrace.leases.messages import Goodbye, Hello, Message
+from headrace.server.messages.samples import MAX_IN_FLIGHT
 from headrace.server.messages.views import ViewRecord
 from headrace.tables.description.table_json import LimiterJson
 
@@ -187,10 +188,13 @@ class OpenSender(OfQueue, kw_only=True):
         session: the name of the session, 16 random bytes.
         stored: number of the last sample that the client knows to be stored. A queue that does not know the session,
             such as a new one behind the same address, goes on after it.
+        places: number of samples that the client may send without an acknowledgement, at most as many as fit into
+            4 MiB, or 2.
     """
 
     session: bytes
     stored: int = 0
+    places: int = MAX_IN_FLIGHT
 
 
 class SendSamples(OfQueue, kw_only=True):

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from headrace.spec import Signature
 
-MOST_IN_FLIGHT = 64
-"""Samples of a client that are sent and not acknowledged, at most."""
+MAX_IN_FLIGHT = 64
+"""Samples of a client that are sent and not acknowledged, at most, unless the client says otherwise."""
 # Samples that are copied again while they are in the processor's cache take half the time of 8 MiB of them.
 _RING_NBYTES = 1 << 22
 _ALIGNMENT = 8
@@ -38,13 +38,12 @@ class SampleLayout:
     Attributes:
         nbytes: of a sample.
         leaves: maps the path of each leaf of a sample to its bytes in it.
-        places: number of samples that a client may have sent without an acknowledgement: 64, or fewer where these would
-            take more than 4 MiB, but at least 2.
-        count_offset: of the page behind the samples, in shared memory.
+        most_places: number of samples that any client may have sent without an acknowledgement: as many as fit into
+            4 MiB, but at least 2.
 
     >>> layout = SampleLayout(Signature.like({"observation": np.zeros(5, np.float32), "done": False}))
-    >>> layout.nbytes, layout.places
-    (32, 64)
+    >>> layout.nbytes, layout.most_places, layout.count_offset(64)
+    (32, 131072, 65536)
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -62,8 +61,11 @@ class SampleLayout:
         self._dtype = np.dtype(
             {"names": self._names, "formats": formats, "offsets": offsets, "itemsize": self.nbytes}
         )
-        self.places = min(MOST_IN_FLIGHT, max(2, _RING_NBYTES // self.nbytes))
-        self.count_offset = -(-self.places * self.nbytes // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+        self.most_places = max(2, _RING_NBYTES // self.nbytes)
+
+    def count_offset(self, places: int) -> int:
+        """Returns where the page behind so many samples begins, in shared memory."""
+        return -(-places * self.nbytes // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
 
     def columns(self, memory: Any) -> list[NDArray[Any]]:
         """Returns the leaves of the samples in `memory`, arrays `[n, ...]` over it.

@@ -114,12 +114,15 @@ class ClientQueues:
             raise LeaseError(f"session: expected {_SESSION_NBYTES} bytes, got {len(request.session)}")
         if not 0 <= request.stored < _MOST_SAMPLES:
             raise LeaseError(f"stored: expected the number of a sample, got {request.stored}")
+        most = served.layout.most_places
+        if not 1 <= request.places <= most:
+            raise LeaseError(f"places: expected 1 to {most}, got {request.places}")
         self._check_nbytes("a sample", served.layout.nbytes)
         earlier = self._senders.pop(request.queue, None)
         if earlier is not None:
             earlier.close()
-        shared = self._mapped(served, descriptors) if descriptors else None
-        sender = QueueSender(served, request.session, shared, self._sender.send)
+        shared = self._mapped(served, request.places, descriptors) if descriptors else None
+        sender = QueueSender(served, request.session, request.places, shared, self._sender.send)
         self._senders[request.queue] = sender
         self._sender.send(
             SenderOpened(
@@ -134,20 +137,21 @@ class ClientQueues:
                 "server a larger payload_nbytes in its limits, or the queue smaller batches"
             )
 
-    def _mapped(self, served: ServedQueue, descriptors: Sequence[int]) -> SharedSamples:
+    def _mapped(self, served: ServedQueue, places: int, descriptors: Sequence[int]) -> SharedSamples:
         if not self._in_place:
             raise LeaseError("expected memory files over a Unix socket only")
         layout, blocks = served.layout, served.block_layout
         descriptor, *others = descriptors
-        _check_file(descriptor, layout.count_offset + COUNT_NBYTES)
+        count_offset = layout.count_offset(places)
+        _check_file(descriptor, count_offset + COUNT_NBYTES)
         if len(others) > bool(blocks.count):
             raise LeaseError(
                 f"expected at most {1 + bool(blocks.count)} memory files, got {len(descriptors)}"
             )
         for other in others:
             _check_file(other, blocks.nbytes)
-        samples = mmap.mmap(descriptor, layout.nbytes * layout.places, prot=mmap.PROT_READ)
-        count = mmap.mmap(descriptor, COUNT_NBYTES, offset=layout.count_offset)
+        samples = mmap.mmap(descriptor, layout.nbytes * places, prot=mmap.PROT_READ)
+        count = mmap.mmap(descriptor, COUNT_NBYTES, offset=count_offset)
         return SharedSamples(
             layout.columns(samples),
             SharedCount(np.frombuffer(count, np.int64)),

@@ -62,15 +62,22 @@ class QueueSender:
     Args:
         served: the queue.
         session: name of the client's session.
+        places: number of samples that the client may have sent without an acknowledgement.
         shared: memory in which the samples lie; None: they are payloads.
         send: sends messages to the client.
     """
 
     def __init__(
-        self, served: ServedQueue, session: bytes, shared: SharedSamples | None, send: Callable[..., None]
+        self,
+        served: ServedQueue,
+        session: bytes,
+        places: int,
+        shared: SharedSamples | None,
+        send: Callable[..., None],
     ) -> None:
         self._served = served
         self._session = session
+        self._places = places
         self._send = send
         self._shared = shared
         # In shared memory: the sample whose confirmation the client waits for, and the request's number.
@@ -98,7 +105,7 @@ class QueueSender:
         """
         if self._is_closed:
             raise LeaseError("the session goes on over another connection")
-        first, count, places = request.first, request.count, self._served.layout.places
+        first, count, places = request.first, request.count, self._places
         in_flight = first + count - 1 - self._received
         if self._waiting:
             in_flight += sum(len(each.columns[0]) for each in self._waiting)
@@ -136,12 +143,12 @@ class QueueSender:
         if payload:
             raise LeaseError("expected samples in shared memory, got a payload")
         shared = self._shared.columns
-        begin = (first - 1) % layout.places
+        begin = (first - 1) % self._places
         end = begin + count
-        if end <= layout.places:
+        if end <= self._places:
             columns = [column[begin:end] for column in shared]
         else:
-            columns = [np.concatenate([column[begin:], column[: end - layout.places]]) for column in shared]
+            columns = [np.concatenate([column[begin:], column[: end - self._places]]) for column in shared]
         return layout.checked(columns)
 
     def store_waiting(self) -> bool:

@@ -21,7 +21,6 @@ from headrace.server.client.queues.small_batches import SmallBatches
 from headrace.server.client.reply import Reply
 from headrace.server.client.session import Session
 from headrace.server.messages.answers import SmallQueueBatch, TakenBatch
-from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import GetQueueStatistics, TakeBatch, TakeTail
 from headrace.server.queue_core import BatchQueueInfo
 from headrace.spec import ArraySpec, Signature
@@ -42,16 +41,17 @@ class _Taken(NamedTuple):
 class RemoteQueue:
     """A queue on a server, with the calls of `BatchQueue`; made by `Client.queue`. Thread-safe.
 
-    Samples are sent without waiting for each: up to 64 of them may be on their way, fewer if they take more than 4 MiB.
-    `wait` returns when all of them are in the queue.
+    Samples are sent without waiting for each: up to `max_in_flight` of them may be on their way, fewer if they take
+    more than 4 MiB. `wait` returns when all of them are in the queue.
 
     Args:
         session: of the client.
         name: of the queue.
-        served: its description.
+        signature: of a sample.
+        max_in_flight: samples that are sent and not acknowledged, at most.
 
     Attributes:
-        signature: of a sample.
+        signature, max_in_flight: see above.
 
     >>> import headrace as hr
     >>> queue = hr.BatchQueue({"reward": 0.0}, batch_size=2)
@@ -65,15 +65,16 @@ class RemoteQueue:
     ([1.0, 2.0], 2)
     """
 
-    def __init__(self, session: Session, name: str, served: Served) -> None:
+    def __init__(self, session: Session, name: str, signature: Signature, max_in_flight: int) -> None:
         self._session = session
         self._name = name
-        self.signature = Signature.from_json(served.signature)
+        self.signature = signature
+        self.max_in_flight = max_in_flight
         specs = self.signature.columns
         self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
         self._small_batches = SmallBatches(self.signature)
         self._read = checked_reader(self._node, [LeafCheck(path, spec) for path, spec in specs.items()])
-        self._stream = SampleStream(session, name, self.signature)
+        self._stream = SampleStream(session, name, signature, max_in_flight)
         self._put_quickly = self._stream.put_quickly
         session.add_stream(self._stream)
         # Requests for batches whose callers gave up: a batch that still comes is for the next caller.

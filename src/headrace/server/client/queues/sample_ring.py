@@ -29,37 +29,39 @@ class SampleRing:
     Args:
         signature: of a sample.
         layout: of a sample.
+        places: number of places.
         is_shared: True: memory that the server can map.
 
     Attributes:
-        places: number of places.
+        places: see above.
         rows: writes samples.
         may_be_quiet: whether `rows.put` may be used: other threads cannot come between its steps.
         descriptors: of the shared memory, for the server.
 
     >>> import numpy as np
     >>> signature = Signature.like(np.zeros(2, np.int16))
-    >>> ring = SampleRing(signature, SampleLayout(signature), is_shared=False)
+    >>> ring = SampleRing(signature, SampleLayout(signature), 64, is_shared=False)
     >>> for number in (1, 2):
     ...     ring.rows.append([np.full(2, number)])
     >>> [bytes(part).hex() for part in ring.parts(1, 2)]
     ['01000100000000000200020000000000']
     """
 
-    def __init__(self, signature: Signature, layout: SampleLayout, *, is_shared: bool) -> None:
-        self.places = layout.places
+    def __init__(self, signature: Signature, layout: SampleLayout, places: int, *, is_shared: bool) -> None:
+        self.places = places
         self._layout = layout
         self._sample_nbytes = layout.nbytes
-        nbytes = layout.count_offset + COUNT_NBYTES
+        count_offset = layout.count_offset(places)
+        nbytes = count_offset + COUNT_NBYTES
         descriptor = sealed_memory_file("headrace-samples", nbytes) if is_shared else -1
         self.descriptors: tuple[int, ...] = (descriptor,) if is_shared else ()
         # Takes memory when it is first written: many clients send nothing.
         memory = mmap.mmap(descriptor, nbytes)
-        self._bytes = memoryview(memory)[: layout.places * layout.nbytes]
-        self.rows = _rows_of(signature, layout, self._bytes)
+        self._bytes = memoryview(memory)[: places * layout.nbytes]
+        self.rows = _rows_of(signature, layout, places, self._bytes)
         _RINGS.add(self)
         self.may_be_quiet = has_gil() and layout.nbytes <= NARROW_ROW
-        self._shared_count = np.frombuffer(memory, np.int64, 1, layout.count_offset) if is_shared else None
+        self._shared_count = np.frombuffer(memory, np.int64, 1, count_offset) if is_shared else None
 
     def restore(self, number: int, values: Sequence[NDArray[Any]]) -> None:
         """Copies a sample, which was written elsewhere, into its place; `values` are its leaves."""
@@ -105,7 +107,7 @@ def leaf_checks(signature: Signature) -> list[Check]:
     return [LeafCheck(path, spec).check for path, spec in signature.columns.items()]
 
 
-def _rows_of(signature: Signature, layout: SampleLayout, memory: memoryview) -> RingRows:
+def _rows_of(signature: Signature, layout: SampleLayout, places: int, memory: memoryview) -> RingRows:
     node = compile_tree(signature.tree, lambda node: isinstance(node, ArraySpec))
     read = None if isinstance(node, Leaf) else reader(node)
-    return RingRows(zip(layout.columns(memory), leaf_checks(signature), strict=True), layout.places, read)
+    return RingRows(zip(layout.columns(memory), leaf_checks(signature), strict=True), places, read)

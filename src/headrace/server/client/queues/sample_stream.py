@@ -82,15 +82,17 @@ class SampleStream:
         client: has the connection.
         queue: its name.
         signature: of a sample.
+        max_in_flight: samples that are sent and not confirmed, at most; fewer if they take more than 4 MiB.
     """
 
-    def __init__(self, client: Linked, queue: str, signature: Signature) -> None:
+    def __init__(self, client: Linked, queue: str, signature: Signature, max_in_flight: int) -> None:
         layout = self._layout = SampleLayout(signature)
         self._client = client
         self._queue = queue
         self._signature = signature
         self._session = os.urandom(16)
-        self._ring = SampleRing(signature, layout, is_shared=client.can_share)
+        places = self._places = min(max_in_flight, layout.most_places)
+        self._ring = SampleRing(signature, layout, places, is_shared=client.can_share)
         self._rows = self._ring.rows
         # The short way of `put`: returns whether it was enough. It runs without the lock, while samples come fast.
         self.put_quickly = self._rows.put
@@ -98,7 +100,6 @@ class SampleStream:
         self._blocks: SampleBlocks | None = None
         self._count = self._ring.count()
         self._is_shared = client.can_share
-        self._places = layout.places
         self._sample_nbytes = layout.nbytes
         self._together = 1
         self._forks = forking.forks
@@ -395,7 +396,9 @@ class SampleStream:
             if self._sender is not None and self._sender.link is link:
                 return
             check_same(link.served, self._queue, self._signature, self._client.peer)
-            request = OpenSender(queue=self._queue, session=self._session, stored=self._stored)
+            request = OpenSender(
+                queue=self._queue, session=self._session, stored=self._stored, places=self._places
+            )
             count = self._ring.count()
             blocks = self._new_blocks(link, count)
             try:
