@@ -65,6 +65,34 @@ def test_an_error_in_a_with_block_of_a_writer_is_raised_although_the_server_is_g
         client._session.abandon()
 
 
+def test_a_writer_whose_replay_was_closed_never_goes_on_in_another(tmp_path):
+    """CL3: as in process. The refused steps are lost, so no later step may continue those before them."""
+
+    def write(writer, steps):
+        for n in steps:
+            writer.append({"n": n})
+        writer.flush(20)
+
+    rules, path = [hr.ItemRule("q", 2)], tmp_path / "s"
+    with hr.Replay(SIGNATURE, tables()) as replay, served(replay, path) as server:
+        client = hr.Client(server.address, timeout=20)
+        writer = client.replay("r").writer(items=rules)
+        write(writer, range(3))
+        replay.close()
+        with pytest.raises(
+            hr.Closed, match="the replay is closed; . items of this writer are not acknowledged"
+        ):
+            write(writer, range(3, 8))
+    with hr.Replay(SIGNATURE, tables()) as other, served(other, path):
+        for n in range(8, 10):
+            with pytest.raises(hr.Closed, match="the replay is closed"):
+                write(writer, [n])
+        with client.replay("r").writer(items=rules) as second:
+            write(second, range(10, 12))
+        assert numbers(other) == [[10, 11]]
+        client._session.abandon()
+
+
 @pytest.mark.parametrize("is_unix", [True, False])
 def test_a_server_that_is_stopped_ends_calls_of_writers_and_the_next_one_gets_the_rest(tmp_path, is_unix):
     """AK7, AK3: the error has the number of items. Items that wait in the replay are not made again."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import Disconnected
+from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import Message, packed
 from headrace.replay.intake.later_made import LaterMade
@@ -187,6 +187,10 @@ class OperationStream(WriterLink):
     def _take_refusal(self, sequence: int, error: Exception) -> None:
         if not sequence and self._was_open:
             self.give_up(Disconnected(f"the server does not open the writer again: {error}"))
+            return
+        if sequence and isinstance(error, Closed):
+            # Steps are lost, so later ones do not continue those in the replay, nor in one that takes its place.
+            self.give_up(error)
             return
         refused = self._log.refuse(sequence)
         if not sequence or (refused is not None and refused.operation.must):
