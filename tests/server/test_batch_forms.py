@@ -6,6 +6,7 @@ import pytest
 import headrace as hr
 from headrace.leases.channel import Channel
 from headrace.leases.frames import ProtocolError
+from headrace.server.client import known_views
 from headrace.server.client.batch_form import BatchForm
 from headrace.server.client.batches import batch_of
 from headrace.server.client.blocks import MappedBlocks
@@ -13,7 +14,7 @@ from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply
 from headrace.server.messages.answers import AnyAnswer, PlacedArray, Sampled, SampledAgain
 from headrace.server.messages.requests import AnyRequest, Ping
-from headrace.server.serving.batches import batch_forms
+from headrace.server.serving.batches import batch_forms, sample_sources
 
 
 @pytest.fixture
@@ -38,8 +39,9 @@ def check(batch, size):
 
 @pytest.mark.parametrize("most", [1, 3, 256])
 def test_batches_of_many_forms_in_any_order(replay, monkeypatch, most):
-    """More forms than the server keeps are described again."""
+    """More forms and sources than the server keeps are made again."""
     monkeypatch.setattr(batch_forms, "_MOST_FORMS", most)
+    monkeypatch.setattr(sample_sources, "_MOST_SOURCES", most)
     with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
         remote, kept = client.replay("r"), []
         for size in (1, 2, 3, 1, 5, 7, 2, 1, 3, 3, 3):
@@ -63,15 +65,19 @@ def test_a_form_that_is_known_costs_few_bytes(replay):
         assert data < channel.bytes_in - before < data + 80
 
 
-def test_views_that_the_caller_changed_are_those_of_the_next_batch(replay):
-    """Also those of a form that was built before."""
+@pytest.mark.parametrize("most", [1, 2, 256])
+def test_views_that_the_caller_changed_are_those_of_the_next_batch(replay, monkeypatch, most):
+    """Also those of a form that was built before, and those whose number stood for other views."""
+    monkeypatch.setattr(known_views, "_MOST_VIEWS", most)
     views = dict(VIEWS)
     with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
         remote = client.replay("r")
-        for _ in range(2):
+        for _ in range(3):
             check(remote.sample("t", 4, views=views), 4)
+            check(remote.sample("t", 5, views=views), 5)
             views["x"] = hr.View("x", shift=[0, 1, 2])
             assert remote.sample("t", 4, views=views)["x"].shape == (4, 3, 3)
+            assert remote.sample("t", 5, views=views)["x"].shape == (5, 3, 3)
             views["more"] = views.pop("x")
             assert list(remote.sample("t", 4, views=views).data) == ["n", "more"]
             del views["more"]

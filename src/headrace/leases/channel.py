@@ -159,7 +159,9 @@ class Channel:
             return [self._framed(messages, payload, descriptors)]
         *others, last = messages
         head = encoded_head(last, sum(map(len, parts)), len(descriptors))
-        return [self._greeted([*map(encoded, others), head]), *parts]
+        if others or not self._has_greeted:
+            head = self._greeted([*map(encoded, others), head])
+        return [head, *parts]
 
     def _keep(self, pieces: Sequence[Payload], descriptors: Sequence[int], sent: int) -> None:
         """Notes bytes for later, all but the first `sent`; their descriptors go with the first byte."""

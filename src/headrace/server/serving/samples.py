@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from headrace.checks import check_count, check_seconds
+from headrace.checks import check_seconds
 from headrace.errors import Closed
 from headrace.leases.frames import Payload
 from headrace.leases.selector import PeerSelector
@@ -17,7 +16,6 @@ from headrace.replay.items_by_key import all_keys, remaining_items, wanted_keys
 from headrace.replay.local import LocalReplay
 from headrace.replay.public import Replay
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.replay.sampling.sampler import Sampling
 from headrace.server.messages.answers import Count, Done, Failed
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import (
@@ -28,30 +26,18 @@ from headrace.server.messages.requests import (
     Peek,
     Sample,
 )
-from headrace.server.messages.views import views_of
 from headrace.server.serving.batches.batch_answers import batch_answer
 from headrace.server.serving.batches.batch_forms import BatchForms, SmallAnswer
 from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.batches.batch_sizes import check_batch, item_nbytes
+from headrace.server.serving.batches.sample_sources import SampleSource, SampleSources
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.replay_requests import KEYS
-from headrace.tables.live_table import LiveTable
 from headrace.tables.ticket import Ticket
-from headrace.views.view import View
 
-_MOST_VIEWS = 256
 _MOST_WAITING = 1024
 # A message that has so many takes no further batch.
 _ENOUGH_NBYTES = 1 << 20
-
-
-class _Wanted(NamedTuple):
-    """The batches of a request."""
-
-    request: Sample
-    replay: LocalReplay
-    live: LiveTable
-    views: Mapping[str, View] | None
 
 
 class _WaitingSample:
@@ -59,11 +45,11 @@ class _WaitingSample:
 
     Args:
         number: of its answer.
-        wanted: the batch.
+        source: of the batch.
     """
 
-    def __init__(self, number: int, wanted: _Wanted) -> None:
-        self.number, self.wanted = number, wanted
+    def __init__(self, number: int, source: SampleSource) -> None:
+        self.number, self.source = number, source
         self.ticket: Ticket | None = None
 
     def is_served(self) -> bool:
@@ -73,7 +59,7 @@ class _WaitingSample:
             Exception: it can never be drawn.
         """
         assert self.ticket is not None
-        live = self.wanted.live
+        live = self.source.live
         if not live.is_turn_of(self.ticket):
             return False
         live.leave(self.ticket)
@@ -99,9 +85,7 @@ class ClientSamples:
         self._most_nbytes = most_nbytes
         self._warning = self._refusal = ""
         self._forms = BatchForms(sender.packer)
-        self._views: dict[int, Mapping[str, View]] = {}
-        self._item_nbytes: dict[tuple[str, int | None], int] = {}
-        self._samplings: dict[str, Sampling] = {}
+        self._sources = SampleSources(sender.pool, most_nbytes, self._warn)
         self._waiting: dict[int, _WaitingSample] = {}
 
     @property
@@ -117,54 +101,42 @@ class ClientSamples:
         Raises:
             Exception: it cannot be served, for the client.
         """
-        wanted = self._wanted(request, replay)
+        source = self._sources.source_of(request, replay)
+        if not 1 <= request.count <= MOST_BATCHES:
+            raise ValueError(f"count: expected 1 to {MOST_BATCHES} batches, got {request.count}")
         numbers = deque(range(request.number, request.number + request.count))
         try:
-            self._draw_ready(numbers, wanted)
+            self._draw_ready(numbers, source)
             while numbers:
-                self._wait(numbers[0], wanted)
+                self._wait(numbers[0], source, request.timeout)
                 numbers.popleft()
         except Exception as error:
             self._send_failure(numbers.popleft(), error)
             self._leave_out(numbers)
 
-    def _wanted(self, request: Sample, replay: LocalReplay) -> _Wanted:
-        views = self._views_of(request)
-        live = replay.live_table(request.table)
-        batch_size = check_count("batch_size", request.batch_size, 1)
-        if check_count("count", request.count, 1) > MOST_BATCHES:
-            raise ValueError(f"count: expected at most {MOST_BATCHES} batches, got {request.count}")
-        key = request.replay, request.views
-        nbytes = self._item_nbytes.get(key)
-        if nbytes is None:
-            nbytes = self._item_nbytes[key] = item_nbytes(replay.signature, views)
-        check_batch(batch_size, nbytes, self._most_nbytes)
-        return _Wanted(request, replay, live, views)
-
-    def _draw_ready(self, numbers: deque[int], wanted: _Wanted) -> None:
+    def _draw_ready(self, numbers: deque[int], source: SampleSource) -> None:
         """Answers the batches that can be drawn at once, and takes their numbers out; small ones in one message."""
-        request, replay, live, views = wanted
         answers: list[SmallAnswer] = []
         large: ReplaySample | None = None
         nbytes = 0
         try:
             while numbers and nbytes < _ENOUGH_NBYTES:
-                batch = self._sample_now(wanted, lambda: live.can_sample(request.batch_size))
+                batch = self._draw(source)
                 if batch is None:
                     return
-                answer = self._forms.answer(numbers[0], batch, replay.signature, views, self._warning)
+                answer = self._small_answer(numbers[0], source, batch, answers[-1] if answers else None)
                 if answer is None:
                     large = batch
                     break
-                if not (answers and answers[-1].takes(answer)):
+                if not answers or answer is not answers[-1]:
                     answers.append(answer)
                 numbers.popleft()
-                nbytes += answer.nbytes
+                nbytes += answer.batch_nbytes
         finally:
             for answer in answers:
                 self._sender.send_columns(answer.message, answer.parts, answer.paths)
         if large is not None:
-            self._answer_large(numbers[0], wanted, large)
+            self._answer_large(numbers[0], source, large)
             numbers.popleft()
         self._leave_out(numbers)
 
@@ -206,7 +178,7 @@ class ClientSamples:
         Raises:
             Exception: some are not there, or are too large together, for the client.
         """
-        views = self._views_of(request)
+        views = self._sources.views_of(request)
         live = replay.live_table(request.table)
         keys = wanted_keys(np.frombuffer(payload, KEYS))
         check_batch(len(keys), item_nbytes(replay.signature, views), self._most_nbytes)
@@ -220,46 +192,35 @@ class ClientSamples:
         answer = batch_answer(request.number, found, replay.signature, views, None)
         self._sender.send_batch(answer.message, answer.arrays)
 
-    def _views_of(self, request: Sample | GetItems) -> Mapping[str, View] | None:
-        if request.views is None:
-            return None
-        if request.described is not None:
-            if len(self._views) >= _MOST_VIEWS and request.views not in self._views:
-                raise ValueError(f"views: expected at most {_MOST_VIEWS} at a time, got one more")
-            self._views[request.views] = views_of(request.described)
-            self._item_nbytes.clear()
-        if request.views not in self._views:
-            raise ValueError(f"views: expected the number of views that were described, got {request.views}")
-        return self._views[request.views]
-
-    def _sample_now(self, wanted: _Wanted, may_draw: Callable[[], bool]) -> ReplaySample | None:
-        request, replay, live, views = wanted
-        sampling = self._samplings.get(request.replay)
-        if sampling is None:
-            sampling = replay.sampling.with_pool(self._sender.pool, self._warn)
-            self._samplings[request.replay] = sampling
-        sampling.keep_up(replay.sampling)
+    def _draw(self, source: SampleSource, may_draw: Callable[[], bool] | None = None) -> ReplaySample | None:
+        """Returns a batch; see `SampleSource.draw`."""
         self._warning = ""
-        return sampling.sample_now(live, request.batch_size, views, may_draw)
+        return source.draw(may_draw)
 
     def _warn(self, text: str) -> None:
         self._warning = text
 
-    def _answer(self, number: int, wanted: _Wanted, batch: ReplaySample) -> None:
-        small = self._forms.answer(number, batch, wanted.replay.signature, wanted.views, self._warning)
+    def _small_answer(
+        self, number: int, source: SampleSource, batch: ReplaySample, latest: SmallAnswer | None
+    ) -> SmallAnswer | None:
+        """Returns the answer to which a small batch belongs, `latest` or a new one; None if it is not small."""
+        return self._forms.answer(number, batch, source.replay.signature, source.views, self._warning, latest)
+
+    def _answer(self, number: int, source: SampleSource, batch: ReplaySample) -> None:
+        small = self._small_answer(number, source, batch, None)
         if small is None:
-            self._answer_large(number, wanted, batch)
+            self._answer_large(number, source, batch)
         else:
             self._sender.send_columns(small.message, small.parts, small.paths)
 
-    def _answer_large(self, number: int, wanted: _Wanted, batch: ReplaySample) -> None:
-        answer = batch_answer(number, batch, wanted.replay.signature, wanted.views, self._sender.arena)
+    def _answer_large(self, number: int, source: SampleSource, batch: ReplaySample) -> None:
+        answer = batch_answer(number, batch, source.replay.signature, source.views, self._sender.arena)
         answer.message.warning = self._warning
         self._sender.send_batch(answer.message, answer.arrays)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
-    def _wait(self, number: int, wanted: _Wanted) -> None:
+    def _wait(self, number: int, source: SampleSource, seconds: float | None) -> None:
         """Begins to wait for a batch that cannot be drawn now.
 
         Raises:
@@ -271,15 +232,14 @@ class ClientSamples:
             raise RuntimeError(
                 f"expected at most {_MOST_WAITING} waiting samples of one client, got one more"
             )
-        request, replay, live, _ = wanted
-        timeout = check_seconds(request.timeout)
-        waiting = self._waiting[number] = _WaitingSample(number, wanted)
+        replay, live, timeout = source.replay, source.live, check_seconds(seconds)
+        waiting = self._waiting[number] = _WaitingSample(number, source)
         # The call may come from any thread, with the lock held.
         called = partial(self._selector.call_soon, partial(self._serve, waiting))
         with replay.lock:
             now = replay.clock.monotonic()
             deadline = None if timeout is None else now + max(timeout, 0.0)
-            waiting.ticket = live.ask(request.batch_size, lambda _: called(), deadline)
+            waiting.ticket = live.ask(source.batch_size, lambda _: called(), deadline)
         if deadline is not None:
             self._deadlines.arm(replay, live, deadline)
 
@@ -289,7 +249,7 @@ class ClientSamples:
         if self._waiting.get(number) is not waiting:
             return
         try:
-            batch = self._sample_now(waiting.wanted, waiting.is_served)
+            batch = self._draw(waiting.source, waiting.is_served)
         except Exception as error:
             self._leave(waiting)
             self._send_failure(number, error)
@@ -297,7 +257,7 @@ class ClientSamples:
         if batch is not None:
             del self._waiting[number]
             try:
-                self._answer(number, waiting.wanted, batch)
+                self._answer(number, waiting.source, batch)
             except Exception as error:
                 self._send_failure(number, error)
 
@@ -306,9 +266,9 @@ class ClientSamples:
 
     def _leave(self, waiting: _WaitingSample) -> None:
         del self._waiting[waiting.number]
-        with waiting.wanted.replay.lock:
+        with waiting.source.replay.lock:
             if waiting.ticket is not None:
-                waiting.wanted.live.leave(waiting.ticket)
+                waiting.source.live.leave(waiting.ticket)
 
     def cancel(self, number: int) -> bool:
         """Ends a wait without an answer; returns whether there was one."""

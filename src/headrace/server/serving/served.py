@@ -76,5 +76,6 @@ class ServedObjects:
 
     def core(self, name: str) -> ReplayCore:
         """Returns the inside of a replay; see `replay`."""
-        self.replay(name)
+        if name not in self._cores:
+            self.replay(name)
         return self._cores[name]

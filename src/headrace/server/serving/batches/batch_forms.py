@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.replay.sampling.replay_sample import BatchMemory, ReplaySample
 from headrace.server.compression.packing import PayloadPacker
 from headrace.server.messages.answers import PlacedArray, Sampled, SampledAgain
 from headrace.server.serving.batches.batch_answers import column_paths, named_arrays
@@ -25,43 +25,54 @@ class _Form(NamedTuple):
     Attributes:
         number: of the form.
         spans: first and last byte of the parts of the buffer that are sent.
+        nbytes: of all of them.
         paths: of the column of each part; None: nothing is to be compressed.
     """
 
     number: int
     spans: list[tuple[int, int]]
+    nbytes: int
     paths: list[str | None] | None
 
+    def parts_of(self, memory: BatchMemory) -> list[memoryview]:
+        """Returns the parts of a batch's buffer that are sent."""
+        data = memory.buffer.data
+        return [data[begin:end] for begin, end in self.spans]
 
-class SmallAnswer(NamedTuple):
-    """An answer, and the payload behind it.
+
+class SmallAnswer:
+    """An answer with one batch or several of the same form, and the payload behind it.
+
+    Args:
+        message: the answer to the first of them.
+        form: of the batches.
+        memory: of the first.
 
     Attributes:
         message: the answer.
         parts: the payload.
         paths: of the column of each part; None: nothing is to be compressed.
+        batch_nbytes: payload of each batch.
     """
 
-    message: Sampled | SampledAgain
-    parts: list[memoryview]
-    paths: list[str | None] | None
+    __slots__ = ("_form", "batch_nbytes", "message", "parts", "paths")
 
-    @property
-    def nbytes(self) -> int:
-        """Length of the payload."""
-        return sum(map(len, self.parts))
+    def __init__(self, message: Sampled | SampledAgain, form: _Form, memory: BatchMemory) -> None:
+        self._form = form
+        self.message = message
+        self.parts = form.parts_of(memory)
+        self.paths = form.paths and [*form.paths]
+        self.batch_nbytes = form.nbytes
 
-    def takes(self, other: SmallAnswer) -> bool:
+    def takes(self, form: _Form, memory: BatchMemory, warning: str) -> bool:
         """Adds the batch of the next answer, if it has the same form; returns whether it has."""
-        first, second = self.message, other.message
-        if not (isinstance(first, SampledAgain) and isinstance(second, SampledAgain)):
+        message = self.message
+        if form is not self._form or type(message) is not SampledAgain or warning != message.warning:
             return False
-        if (first.form, first.warning) != (second.form, second.warning):
-            return False
-        first.count += 1
-        self.parts.extend(other.parts)
-        if self.paths is not None and other.paths is not None:
-            self.paths.extend(other.paths)
+        message.count += 1
+        self.parts += form.parts_of(memory)
+        if self.paths is not None and form.paths is not None:
+            self.paths += form.paths
         return True
 
 
@@ -83,6 +94,7 @@ class BatchForms:
         signature: Signature,
         views: Mapping[str, View] | None,
         warning: str,
+        latest: SmallAnswer | None,
     ) -> SmallAnswer | None:
         """Returns the answer to a `Sample`; None if the arrays of the batch do not lie in one buffer.
 
@@ -92,14 +104,16 @@ class BatchForms:
             signature: of the replay.
             views: of the request.
             warning: for the caller.
+            latest: the answer before, which is returned again if the batch belongs to it.
         """
         memory = batch._memory
         if memory is None or sys.byteorder != "little":
             return None
-        data = memory.buffer.data
         form = self._forms.get(memory.form)
         message: Sampled | SampledAgain
         if form is not None:
+            if latest is not None and latest.takes(form, memory, warning):
+                return latest
             message = SampledAgain(number=number, form=form.number, warning=warning)
         else:
             names, arrays = named_arrays(batch, signature, views)
@@ -108,7 +122,8 @@ class BatchForms:
             begins = [_address(array) - _address(memory.buffer) for array in arrays]
             spans, span_paths = _spans(begins, arrays, self._compressed(arrays, names, signature, views))
             paths = span_paths if any(span_paths) else None
-            form = self._forms[memory.form] = _Form(len(self._forms), spans, paths)
+            nbytes = sum(end - begin for begin, end in spans)
+            form = self._forms[memory.form] = _Form(len(self._forms), spans, nbytes, paths)
             message = Sampled(
                 number=number,
                 names=names,
@@ -122,9 +137,7 @@ class BatchForms:
                 warning=warning,
                 form=form.number,
             )
-        return SmallAnswer(
-            message, [data[begin:end] for begin, end in form.spans], form.paths and [*form.paths]
-        )
+        return SmallAnswer(message, form, memory)
 
     def _compressed(
         self,
