@@ -11,4 +11,6 @@ cpdef enum:
     STREAMED_STEP = 131072
 
 cpdef bint write_row(ndarray column, Int row, object value, Int step_rows) except -1
+cpdef bint put_row(ndarray column, Int row, object value, Int step_rows) except -1
+cpdef void settle_rows() noexcept
 cdef bint _is_copied(ndarray column, Int row, ndarray value, Int step_rows) except -1

@@ -51,10 +51,23 @@ def write_row(column: NDArray[Any], row: Int, value: Any, step_rows: Int) -> Boo
     >>> column.tolist(), write_row(column, 0, [1, 2, 3], step_rows=2)
     ([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], False)
     """
+    is_written: Bool = put_row(column, row, value, step_rows)
+    settle_rows()
+    return is_written
+
+
+def put_row(column: NDArray[Any], row: Int, value: Any, step_rows: Int) -> Bool:
+    """Does `write_row`; other threads and processes see the row after `settle_rows`, which many rows share."""
     if cython.compiled:
         return PyArray_CheckExact(value) and _is_copied(column, row, value, step_rows)
     else:
         return False
+
+
+def settle_rows() -> None:
+    """Lets rows that went past the caches be seen before what is written from now on."""
+    if cython.compiled:
+        hr_settle()
 
 
 def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any], step_rows: Int) -> Bool:
@@ -85,7 +98,6 @@ def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any], step_rows: I
             hr_move(to, source, count)
         else:
             hr_stream(to, source, count)
-            hr_settle()
         return True
     else:
         return False

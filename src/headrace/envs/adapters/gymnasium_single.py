@@ -21,6 +21,7 @@ from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.row_copy import write_row
 from headrace.envs.states import EnvironmentStates
+from headrace.envs.step_loop import StepLoop
 from headrace.envs.tensors import TensorBoundary, boundary_of
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, check_array
@@ -76,11 +77,14 @@ class SingleEnvStepper(EnvironmentStates):
         self.observation_signature = self._columns.observed
         self.action_signature = self._columns.acted
         # Bound methods: looking `step` up through the wrapper again costs more than the call of the loop itself.
-        self._steps = [env.step for env in envs]
+        self._steps: list[Callable[[Any], Any]] = [env.step for env in envs]
         # Of environments that return torch tensors, by index.
         self._boundaries: dict[int, TensorBoundary] = {}
         self._device = device
         self.result = self._result = StepResult.empty(self.num_envs)
+        self._loop = StepLoop(
+            self._steps, self._result, "observation" if self._columns.observation_is_bare else None
+        )
         self.failed = 0
         self.on_info: Callable[[int, Mapping[str, Any]], None] | None = None
         self._never_stepped = set(range(self.num_envs))
@@ -130,8 +134,6 @@ class SingleEnvStepper(EnvironmentStates):
             rows: one of each environment; None: row i.
         """
         result = self._result
-        result.terminated.fill(False)
-        result.truncated.fill(False)
         envs: Iterable[int] = self._own_rows
         if active is not None:
             result.reward.fill(0)
@@ -148,35 +150,27 @@ class SingleEnvStepper(EnvironmentStates):
         self, envs: Iterable[int], actions: Iterable[Any], out: Columns, rows: Sequence[int]
     ) -> list[int]:
         """Steps these environments and writes what they return; returns those whose episodes ended."""
-        result, steps, unchecked = self._result, self._steps, self._never_stepped
-        reward, info_columns = result.reward, self._columns.info
-        # An observation without a tree, as most are, is written without a loop over its leaves.
-        bare = out["observation"] if self._columns.observation_is_bare else None
-        on_info, count = self.on_info, self.num_envs
-        ended: list[int] = []
-        i, action = 0, None
+        loop = self._loop
+        reads_info = self._columns.info or self.on_info is not None
         try:
-            for i, action in zip(envs, actions, strict=True):
-                returned = steps[i](action)
-                if unchecked:
-                    self._check_step(i, returned)
-                observation, reward[i], is_terminated, is_truncated, info = returned
-                if bare is None or not write_row(bare, rows[i], observation, count):
-                    self._write_leaves(i, observation, out, rows[i])
-                if is_terminated or is_truncated:
-                    result.terminated[i], result.truncated[i] = is_terminated, is_truncated
-                    ended.append(i)
-                if info_columns:
-                    self._write_info(i, info, out, rows[i], self._calls - self._began_at[i])
-                if on_info is not None:
-                    on_info(i, info)
+            return loop.run(
+                envs,
+                actions,
+                out,
+                rows,
+                self._write_leaves,
+                self._check_step if self._never_stepped else None,
+                self._take_info if reads_info else None,
+            )
         except BaseException as error:
+            i = loop.env
             step = self._calls - self._began_at[i]
-            error.add_note(f"raised by environment {i} at step {step} of its episode, action {shown(action)}")
+            error.add_note(
+                f"raised by environment {i} at step {step} of its episode, action {shown(loop.action)}"
+            )
             self.failed = i
-            result.ended = np.array(ended, np.intp)
+            self._result.ended = np.array(loop.ended, np.intp)
             raise
-        return ended
 
     def _write_leaves(self, i: int, observation: Any, out: Columns, row: int) -> None:
         for name, keys in self._columns.leaf_keys:
@@ -218,6 +212,13 @@ class SingleEnvStepper(EnvironmentStates):
             value = info[name]
             # Infos are small and may be missing at some steps, so each one is checked.
             out[name][row] = check_array(value, spec, f"environment {i}: {name}")
+
+    def _take_info(self, i: int, info: Mapping[str, Any], out: Columns, row: int) -> None:
+        """Takes the info of a step of environment i."""
+        if self._columns.info:
+            self._write_info(i, info, out, row, self._calls - self._began_at[i])
+        if self.on_info is not None:
+            self.on_info(i, info)
 
     def _check_reset(self, i: int, returned: Any) -> None:
         try:

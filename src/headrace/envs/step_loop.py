@@ -1,0 +1,109 @@
+"""The loop over single environments that takes one step of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import cython
+
+from headrace.envs.protocol import Columns, StepResult
+
+if cython.compiled:
+    from cython.cimports.headrace.envs.row_copy import put_row, settle_rows
+else:
+    from headrace.envs.row_copy import put_row, settle_rows
+    from headrace.kernels.kinds import Int
+
+
+class StepLoop:
+    """Steps environments one after the other, and writes what they return.
+
+    Compiled, because a frame that is copied drives the interpreter's data out of the caches: each line of Python
+    between two frames costs several times what it does elsewhere.
+
+    Args:
+        steps: the `step` of each environment; entries may be replaced.
+        result: takes rewards and flags; its arrays stay the same.
+        bare: the column of an observation that is one array; None: observations are trees.
+
+    Attributes:
+        env: the environment that was stepped last.
+        action: that it was given.
+        ended: environments whose episodes have ended in the present step.
+
+    >>> import numpy as np
+    >>> result, out = StepResult.empty(2), {"observation": np.zeros((2, 3))}
+    >>> steps = [lambda action: (np.full(3, action), 0.5, action > 1, False, {})] * 2
+    >>> loop = StepLoop(steps, result, "observation")
+    >>> loop.run(range(2), [1.0, 2.0], out, range(2), write=out["observation"].__setitem__)
+    [1]
+    >>> result.reward, result.terminated
+    (array([0.5, 0.5], dtype=float32), array([False,  True]))
+    """
+
+    def __init__(self, steps: list[Callable[[Any], Any]], result: StepResult, bare: str | None) -> None:
+        self._steps = steps
+        self._bare = bare
+        self._count = len(steps)
+        self._rewards = result.reward
+        self._reward = result.reward
+        self._terminated = result.terminated
+        self._truncated = result.truncated
+        self.env = 0
+        self.action: Any = None
+        self.ended: list[int] = []
+
+    def run(
+        self,
+        envs: Iterable[int],
+        actions: Iterable[Any],
+        out: Columns,
+        rows: Sequence[int],
+        write: Callable[[int, Any, Columns, int], None],
+        check: Callable[[int, Any], None] | None = None,
+        note: Callable[[int, Any, Columns, int], None] | None = None,
+    ) -> list[int]:
+        """Steps environments; returns those whose episodes ended.
+
+        Args:
+            envs: that take part, rising; the flags of the others are false.
+            actions: one for each of them.
+            out: columns, of which environment i has row `rows[i]`.
+            rows: one of each environment.
+            write: writes an observation that is not an array as its column has them: of an environment, to a row.
+            check: of what an environment has returned; None: it was checked before.
+            note: takes the info of an environment, with its row; None: infos are not read.
+
+        Raises:
+            Exception: raised by an environment or a callback. What was stepped before is written.
+        """
+        column = None if self._bare is None else out[self._bare]
+        self.ended = ended = []
+        for place in range(self._count):
+            self._terminated[place] = False
+            self._truncated[place] = False
+        try:
+            for env, action in zip(envs, actions, strict=True):
+                i: Int = env
+                self.env = i
+                self.action = action
+                returned = self._steps[i](action)
+                if check is not None:
+                    check(i, returned)
+                observation, reward, terminated, truncated, info = returned
+                if isinstance(reward, float):
+                    self._reward[i] = reward
+                else:
+                    self._rewards[i] = reward
+                if column is None or not put_row(column, rows[i], observation, self._count):
+                    write(i, observation, out, rows[i])
+                if terminated or truncated:
+                    self._terminated[i] = bool(terminated)
+                    self._truncated[i] = bool(truncated)
+                    ended.append(i)
+                if note is not None:
+                    note(i, info, out, rows[i])
+        finally:
+            settle_rows()
+        return ended
