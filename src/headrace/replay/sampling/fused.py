@@ -126,16 +126,17 @@ class FusedBatches:
     def present(self, out: NDArray[np.uint8], missing: int) -> ReplaySample:
         """Returns a buffer as a batch. With views of wide columns a guard must be open since before the draw."""
         data = self._shown.over(out)
+        wide: list[NDArray[Any]] = []
         for column, names in self._wide:
             copies = gather(column, [data[name] for name in names], self._wide_pool)
             data.update(zip(names, copies, strict=True))
+            wide += copies
         if missing:
             self._fill(np.ndarray((), self._block, out), data)
         unflatten = self._views.unflatten
         shown = data if unflatten is None else unflatten(data)
         batch = ReplaySample(shown, SampleInfo(*self._numbers.arrays(out)), None, self._layout)
-        if not self._wide:
-            batch._memory = BatchMemory(out, self)
+        batch._memory = BatchMemory(out, self, wide)
         return batch
 
     def _fill(self, block: NDArray[Any], data: dict[str, NDArray[Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,15 +74,17 @@ class ColumnsByName:
 
 
 class BatchMemory(NamedTuple):
-    """The buffer in which all arrays of a batch lie.
+    """The memory in which the arrays of a batch lie.
 
     Attributes:
-        buffer: holds other bytes as well.
-        form: equal for batches whose arrays have the same places, shapes and dtypes.
+        buffer: all arrays but the wide ones; it holds other bytes as well.
+        form: equal for batches whose arrays have the same places in the buffer, shapes and dtypes.
+        wide: the arrays of wide columns, in an order that the form determines.
     """
 
     buffer: NDArray[np.uint8]
     form: object
+    wide: Sequence[NDArray[Any]] = ()
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
-"""The forms of small batches, which the server describes once."""
+"""The forms of batches, which the server describes once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from headrace.leases.frames import Payload, ProtocolError
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batch_builder import BatchBuilder
+from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.placed_arrays import array_in, buffer_of
-from headrace.server.messages.answers import Answer, Sampled, SampledAgain
+from headrace.server.messages.answers import Answer, PlacedArray, Sampled, SampledAgain
 from headrace.server.messages.requests import MOST_BATCHES
 from headrace.spec import Signature
 from headrace.store.fields import Fields
@@ -22,74 +23,119 @@ _MOST_FORMS = 256
 
 
 class BatchForm:
-    """The form of batches whose arrays lie in the payload.
+    """The form of batches whose arrays lie in the payload, or at the same places of other blocks.
 
     Args:
         answer: that describes it.
         nbytes: of the payload of each batch.
 
+    Attributes:
+        is_in_payload: whether all arrays lie there.
     """
 
     def __init__(self, answer: Sampled, nbytes: int) -> None:
         self._answer = answer
         self._nbytes = nbytes
-        # Made with the first batch.
-        self._fields: Fields | None = None
+        self._blocks = [
+            number for number in dict.fromkeys(each.block for each in answer.arrays) if number is not None
+        ]
+        self.is_in_payload = not self._blocks
+        # Made with the first batch: the arrays of the payload and of each block, and their order in the answer.
+        self._fields: list[Fields] = []
+        self._sizes: list[int] = []
+        self._order: list[int] = []
         self._builder: BatchBuilder | None = None
 
-    def batch(self, payload: Payload, signature: Signature, views: Mapping[str, View] | None) -> ReplaySample:
+    def batch(
+        self,
+        answer: Sampled | SampledAgain,
+        payload: Payload,
+        blocks: MappedBlocks,
+        signature: Signature,
+        views: Mapping[str, View] | None,
+    ) -> ReplaySample:
         """Returns a batch of this form, which is always of the same views.
 
         Args:
-            payload: its arrays.
+            answer: with the batch.
+            payload: behind the answer.
+            blocks: of the connection.
             signature: of the replay.
             views: of the request.
 
         Raises:
             HeadraceError, ValueError, KeyError, TypeError: it is not a batch of these views.
         """
-        arrays = self.arrays(payload)
+        numbers = answer.blocks if isinstance(answer, SampledAgain) else self._blocks
+        arrays = self.arrays(payload, [blocks.array(number) for number in numbers])
         if self._builder is None:
             self._builder = BatchBuilder(self._answer, arrays, signature, views)
         return self._builder.batch(arrays)
 
-    def arrays(self, payload: Payload) -> list[NDArray[Any]]:
+    def arrays(self, payload: Payload, blocks: Sequence[NDArray[np.uint8]] = ()) -> list[NDArray[Any]]:
         """Returns the arrays of a batch; the caller may write into them.
 
+        Args:
+            payload: of its answer.
+            blocks: in which other arrays lie.
+
         Raises:
-            ValueError, TypeError: they are not numbers within the payload.
+            ValueError, TypeError: they are not numbers within the payload and the blocks.
         """
         if len(payload) != self._nbytes:
             raise ValueError(f"expected {self._nbytes} bytes, got {len(payload)}")
+        if len(blocks) != len(self._blocks):
+            raise ValueError(f"expected {len(self._blocks)} blocks, got {len(blocks)}")
         buffer = buffer_of(payload)
-        if self._fields is None:
-            self._fields = self._checked_fields(buffer)
-        return self._fields.arrays(buffer)
+        if not self._order:
+            self._check([buffer, *blocks])
+        arrays = self._fields[0].arrays(buffer)
+        if not blocks:
+            return arrays
+        for fields, nbytes, block in zip(self._fields[1:], self._sizes, blocks, strict=True):
+            if block.nbytes < nbytes:
+                raise ValueError(f"expected a block of {nbytes} bytes, got {block.nbytes}")
+            arrays += fields.arrays(block)
+        return [arrays[index] for index in self._order]
 
-    def _checked_fields(self, buffer: NDArray[np.uint8]) -> Fields:
-        places = self._answer.arrays
-        for each in places:
-            dtype = array_in(buffer, each).dtype
-            if each.block is not None or each.offset % dtype.alignment:
-                raise ValueError(f"expected an aligned array in the payload, got {each}")
-        names = [str(number) for number in range(len(places))]
-        block: Any = {
-            "names": names,
-            "formats": [(each.dtype, each.shape) for each in places],
-            "offsets": [each.offset for each in places],
-            "itemsize": self._nbytes,
-        }
-        return Fields(np.dtype(block), {name: name for name in names})
+    def _check(self, roots: Sequence[NDArray[np.uint8]]) -> None:
+        """Checks the places of all arrays, in the payload and the blocks of one batch, and prepares further ones."""
+        fields, sizes, order = [], [], []
+        for block, root in zip([None, *self._blocks], roots, strict=True):
+            places = [(index, each) for index, each in enumerate(self._answer.arrays) if each.block == block]
+            ends = []
+            for _, each in places:
+                array = array_in(root, each)
+                if each.offset % array.dtype.alignment:
+                    raise ValueError(f"expected an aligned array, got {each}")
+                ends.append(each.offset + array.nbytes)
+            sizes.append(max(ends, default=0))
+            order += [index for index, _ in places]
+            fields.append(_fields_of([each for _, each in places], root.nbytes))
+        self._fields, self._sizes = fields, sizes[1:]
+        self._order = [order.index(index) for index in range(len(order))]
+
+
+def _fields_of(places: Sequence[PlacedArray], nbytes: int) -> Fields:
+    """Returns the arrays at these places of a buffer of so many bytes."""
+    names = [str(number) for number in range(len(places))]
+    block: Any = {
+        "names": names,
+        "formats": [(each.dtype, each.shape) for each in places],
+        "offsets": [each.offset for each in places],
+        "itemsize": nbytes,
+    }
+    return Fields(np.dtype(block), {name: name for name in names})
 
 
 class KnownForms:
-    """The forms of small batches that the server has described over one connection."""
+    """The forms of batches that the server has described over one connection."""
 
     def __init__(self) -> None:
         self._forms: dict[int, BatchForm] = {}
 
     def form_of(self, answer: Answer, payload: Payload) -> BatchForm | None:
-        """Returns the form of a small batch, which the answer names, or describes for later ones.
+        """Returns the form of a batch, which the answer names, or describes for later ones.
 
         Raises:
             ProtocolError: it names a form that was not described, or describes too many.
@@ -116,6 +162,8 @@ def split_payload(answer: SampledAgain, payload: Payload) -> list[memoryview]:
         ProtocolError: the payload is not that of so many batches.
     """
     count, data = answer.count, memoryview(payload)
+    if answer.blocks:
+        raise ProtocolError(f"the server sent {count} batches in the same blocks")
     if not 1 <= count <= MOST_BATCHES or len(data) % count:
         raise ProtocolError(f"the server sent {count} batches in {len(data)} bytes")
     nbytes = len(data) // count

@@ -32,7 +32,7 @@ def batch_of(
     answer, payload = reply.result()
     try:
         if reply.form is not None:
-            return reply.form.batch(payload, signature, views)
+            return reply.form.batch(answer, payload, blocks, signature, views)
         arrays = arrays_of(answer.arrays, payload, blocks)
         return BatchBuilder(answer, arrays, signature, views).batch(arrays)
     except (HeadraceError, AttributeError, KeyError, ValueError, TypeError, OverflowError) as error:

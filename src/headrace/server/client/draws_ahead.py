@@ -102,7 +102,8 @@ class DrawsAhead:
         except (Closed, Disconnected):
             self._flying.clear()  # The requests behind it have ended, too.
             raise
-        self._is_small = reply.form is not None and len(reply.payload) <= _SMALL_NBYTES
+        form = reply.form
+        self._is_small = form is not None and form.is_in_payload and len(reply.payload) <= _SMALL_NBYTES
         return batch
 
     def stop(self) -> list[ReplaySample]:

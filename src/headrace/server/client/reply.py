@@ -17,7 +17,7 @@ class Reply:
 
     Attributes:
         answer, payload: as they were received.
-        form: of a small batch.
+        form: of a batch; None: it has none.
         error: the exception instead.
         is_done: whether one of them is there.
     """

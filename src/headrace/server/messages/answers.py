@@ -125,18 +125,21 @@ class Sampled(Answer, kw_only=True):
     form: int | None = None
 
 
-class SampledAgain(Answer, kw_only=True):
-    """Batches whose arrays have the places, shapes and dtypes of an earlier one; all of them lie in the payload.
+class SampledAgain(Answer, kw_only=True, omit_defaults=True):
+    """Batches whose arrays have the places, shapes and dtypes of an earlier one.
 
     Attributes:
         form: number of the form, described by the last `Sampled` with it.
         count: number of batches, which lie one after the other; they answer the requests from `number` on.
         warning: for the caller.
+        blocks: of the batch arena, instead of those that the description names, in the order in which it names each
+            first. A form with blocks has one batch in an answer.
     """
 
     form: int
     count: int = 1
     warning: str = ""
+    blocks: tuple[int, ...] = ()
 
 
 class SenderOpened(Answer, kw_only=True):

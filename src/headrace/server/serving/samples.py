@@ -214,8 +214,13 @@ class ClientSamples:
             self._sender.send_columns(small.message, small.parts, small.paths)
 
     def _answer_large(self, number: int, source: SampleSource, batch: ReplaySample) -> None:
-        answer = batch_answer(number, batch, source.replay.signature, source.views, self._sender.arena)
-        answer.message.warning = self._warning
+        arena, signature, views = self._sender.arena, source.replay.signature, source.views
+        answer = None
+        if arena is not None:
+            answer = self._forms.answer_in_place(number, batch, signature, views, self._warning, arena)
+        if answer is None:
+            answer = batch_answer(number, batch, signature, views, arena)
+            answer.message.warning = self._warning
         self._sender.send_batch(answer.message, answer.arrays)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.server.messages.answers import PlacedArray, Sampled
+from headrace.server.messages.answers import PlacedArray, Sampled, SampledAgain
 from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.spec import Signature
 from headrace.views.columns import Columns
@@ -66,7 +66,7 @@ def placed(
 class BatchAnswer(NamedTuple):
     """A batch to be sent."""
 
-    message: Sampled
+    message: Sampled | SampledAgain
     arrays: PlacedArrays
 
 

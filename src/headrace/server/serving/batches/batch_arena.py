@@ -43,12 +43,14 @@ class _Block:
     Attributes:
         number: in its arena.
         nbytes: its size.
+        address: of its first byte.
         root: the array over all of it, to which every array over the block refers.
         lent: how often it is lent.
     """
 
     def __init__(self, number: int, root: NDArray[np.uint8]) -> None:
         self.number, self.nbytes, self.lent = number, root.nbytes, 0
+        self.address = address_of(root)
         self.root = weakref.ref(root)
 
 
@@ -112,13 +114,11 @@ class BatchArena(Pool):
 
     def place_of(self, array: NDArray[Any]) -> tuple[int, int] | None:
         """Returns the block of an array and its first byte there; None: it lies elsewhere."""
-        block = self._by_root.get(id(array.base))
-        if block is None:
+        root = array.base
+        block = self._by_root.get(id(root))
+        if block is None or block.root() is not root:
             return None
-        root = block.root()
-        if root is None or id(root) != id(array.base):
-            return None
-        return block.number, array.ctypes.data - root.ctypes.data
+        return block.number, address_of(array) - block.address
 
     # ---- lending ---------------------------------------------------------------------------------------------------
 
@@ -150,6 +150,12 @@ class BatchArena(Pool):
         """Closes the descriptors that were not sent."""
         for block in self.take_new():
             block.close()
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Returns the address of an array's first byte; `array.ctypes` takes ten times as long."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _forget(arena: weakref.ref[BatchArena], block: _Block, root: int) -> None:

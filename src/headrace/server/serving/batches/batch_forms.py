@@ -1,4 +1,7 @@
-"""Small batches whose arrays lie in one buffer: their form is described once, and then named by its number."""
+"""Forms of batches, which are described once and then named by their number.
+
+The arrays of small batches lie in one buffer, which is sent. Those of wide columns lie in blocks of the arena.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,13 @@ from numpy.typing import NDArray
 from headrace.replay.sampling.replay_sample import BatchMemory, ReplaySample
 from headrace.server.compression.packing import PayloadPacker
 from headrace.server.messages.answers import PlacedArray, Sampled, SampledAgain
-from headrace.server.serving.batches.batch_answers import column_paths, named_arrays
+from headrace.server.serving.batches.batch_answers import (
+    BatchAnswer,
+    PlacedArrays,
+    column_paths,
+    named_arrays,
+)
+from headrace.server.serving.batches.batch_arena import BatchArena, address_of
 from headrace.spec import Signature
 from headrace.views.view import View
 
@@ -27,17 +36,30 @@ class _Form(NamedTuple):
         spans: first and last byte of the parts of the buffer that are sent.
         nbytes: of all of them.
         paths: of the column of each part; None: nothing is to be compressed.
+        wide: of each array of a wide column, the index of its block in an answer, and its first byte there.
+        blocks: of each block, the index of an array in it.
     """
 
     number: int
     spans: list[tuple[int, int]]
     nbytes: int
     paths: list[str | None] | None
+    wide: list[tuple[int, int]]
+    blocks: list[int]
 
     def parts_of(self, memory: BatchMemory) -> list[memoryview]:
         """Returns the parts of a batch's buffer that are sent."""
         data = memory.buffer.data
         return [data[begin:end] for begin, end in self.spans]
+
+    def blocks_of(self, places: Sequence[tuple[int, int]]) -> list[int] | None:
+        """Returns the blocks of an answer; None if its arrays of wide columns have other places in them.
+
+        Args:
+            places: of these arrays; see `BatchArena.place_of`.
+        """
+        found = [places[index][0] for index in self.blocks]
+        return found if places == [(found[block], begin) for block, begin in self.wide] else None
 
 
 class SmallAnswer:
@@ -107,37 +129,93 @@ class BatchForms:
             latest: the answer before, which is returned again if the batch belongs to it.
         """
         memory = batch._memory
-        if memory is None or sys.byteorder != "little":
+        if memory is None or memory.wide or sys.byteorder != "little":
             return None
         form = self._forms.get(memory.form)
+        if form is None:
+            form, described = self._describe(number, batch, memory, signature, views, warning, None)
+            return SmallAnswer(described, form, memory)
+        if latest is not None and latest.takes(form, memory, warning):
+            return latest
+        return SmallAnswer(SampledAgain(number=number, form=form.number, warning=warning), form, memory)
+
+    def answer_in_place(
+        self,
+        number: int,
+        batch: ReplaySample,
+        signature: Signature,
+        views: Mapping[str, View] | None,
+        warning: str,
+        arena: BatchArena,
+    ) -> BatchAnswer | None:
+        """Returns the answer to a `Sample`; None if not all arrays of wide columns lie in the arena.
+
+        Args:
+            number, batch, signature, views, warning: see `answer`.
+            arena: of the client.
+        """
+        memory = batch._memory
+        if memory is None or sys.byteorder != "little":
+            return None
+        places = [place for place in map(arena.place_of, memory.wide) if place is not None]
+        if len(places) < len(memory.wide):
+            return None
         message: Sampled | SampledAgain
-        if form is not None:
-            if latest is not None and latest.takes(form, memory, warning):
-                return latest
-            message = SampledAgain(number=number, form=form.number, warning=warning)
+        form = self._forms.get(memory.form)
+        blocks = None if form is None else form.blocks_of(places)
+        if form is None or blocks is None:
+            form, message = self._describe(number, batch, memory, signature, views, warning, arena)
         else:
-            names, arrays = named_arrays(batch, signature, views)
-            if len(self._forms) >= _MOST_FORMS:
-                self._forms.clear()
-            begins = [_address(array) - _address(memory.buffer) for array in arrays]
-            spans, span_paths = _spans(begins, arrays, self._compressed(arrays, names, signature, views))
-            paths = span_paths if any(span_paths) else None
-            nbytes = sum(end - begin for begin, end in spans)
-            form = self._forms[memory.form] = _Form(len(self._forms), spans, nbytes, paths)
-            message = Sampled(
-                number=number,
-                names=names,
-                arrays=[
-                    PlacedArray(array.dtype.str, array.shape, None, _place(begin, spans))
-                    for begin, array in zip(begins, arrays, strict=True)
-                ],
-                has_mask=False,
-                length=batch.layout.length,
-                every=list(batch.layout.every),
-                warning=warning,
-                form=form.number,
-            )
-        return SmallAnswer(message, form, memory)
+            message = SampledAgain(number=number, form=form.number, warning=warning, blocks=tuple(blocks))
+        parts = form.parts_of(memory)
+        arrays = PlacedArrays([], parts, [None] * len(parts), {block for block, _ in places})
+        return BatchAnswer(message, arrays)
+
+    def _describe(
+        self,
+        number: int,
+        batch: ReplaySample,
+        memory: BatchMemory,
+        signature: Signature,
+        views: Mapping[str, View] | None,
+        warning: str,
+        arena: BatchArena | None,
+    ) -> tuple[_Form, Sampled]:
+        """Returns the form of a batch, which the client knows from here on, and the answer that describes it."""
+        names, arrays = named_arrays(batch, signature, views)
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        places = [None if arena is None else arena.place_of(array) for array in arrays]
+        begins = [address_of(array) - address_of(memory.buffer) for array in arrays]
+        sent = [index for index, place in enumerate(places) if place is None]
+        compressed = self._compressed(arrays, names, signature, views)
+        spans, span_paths = _spans(
+            [begins[index] for index in sent],
+            [arrays[index] for index in sent],
+            [compressed[i] for i in sent],
+        )
+        known = self._forms.get(memory.form)
+        form = self._forms[memory.form] = _Form(
+            len(self._forms) if known is None else known.number,
+            spans,
+            sum(end - begin for begin, end in spans),
+            span_paths if any(span_paths) else None,
+            *_wide_places(places, [] if arena is None else [arena.place_of(array) for array in memory.wide]),
+        )
+        message = Sampled(
+            number=number,
+            names=names,
+            arrays=[
+                PlacedArray(array.dtype.str, array.shape, *(place or (None, _place(begin, spans))))
+                for begin, array, place in zip(begins, arrays, places, strict=True)
+            ],
+            has_mask=False,
+            length=batch.layout.length,
+            every=list(batch.layout.every),
+            warning=warning,
+            form=form.number,
+        )
+        return form, message
 
     def _compressed(
         self,
@@ -157,8 +235,18 @@ class BatchForms:
         ]
 
 
-def _address(array: NDArray[Any]) -> int:
-    return array.ctypes.data
+def _wide_places(
+    places: Sequence[tuple[int, int] | None], wide: Sequence[tuple[int, int] | None]
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Returns `_Form.wide` and `_Form.blocks`.
+
+    Args:
+        places: of the arrays, in the order of the answer, which is that of the blocks.
+        wide: of the arrays of wide columns.
+    """
+    blocks = list(dict.fromkeys(place[0] for place in places if place is not None))
+    found = [(blocks.index(place[0]), place[1]) for place in wide if place is not None]
+    return found, [[block for block, _ in found].index(index) for index in range(len(blocks))]
 
 
 def _spans(
