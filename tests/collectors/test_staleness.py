@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.collectors.multi.admission import Admission
+from headrace.collectors.multi.staleness import ahead_within
 from headrace.collectors.statistics import Tally
 from headrace.testing import CounterEnv
 
@@ -129,6 +130,88 @@ def test_the_rule(workers, bound, events):
         request()
     assert history.ahead
     end_request()
+
+
+AHEAD_EVENTS = ("work", "learn", "publish", "turn", "turn", "turn", "die", "come back")
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.lists(st.tuples(st.sampled_from(AHEAD_EVENTS), st.integers(0, 3)), max_size=80),
+)
+def test_environments_that_act_a_rollout_ahead(workers, bound, events):
+    # CV8: rows of a rollout may have been acted for since the worker's rollout before was begun; with at most one
+    # publication per batch none is more than k behind; a learner that waits always gets a batch.
+    version, waits, may_publish = 0, False, False
+    # [worker, version of its oldest row, whether it is complete], the oldest first; and the version from which on the
+    # next rollout of each worker may have rows: None of a process that has begun nothing.
+    ahead, next_from, away = [], [None] * workers, set()
+
+    def grant(worker, at_random):
+        assert not at_random
+        oldest = version if next_from[worker] is None else next_from[worker]
+        ahead.append([worker, oldest, False])
+        next_from[worker] = version
+
+    inner, turns = ahead_within(bound, workers)
+    admission = Admission(Tally(), [1] * workers, -1, 0, False, inner, away.__contains__, grant, turns)
+    requests = []
+
+    def request():
+        requests.append(admission.request())
+        requests[-1].__enter__()
+
+    def complete(worker):
+        rollout = next((each for each in ahead if each[0] == worker and not each[2]), None)
+        if rollout is not None:
+            rollout[2] = True
+            admission.completed(worker)
+
+    def hand_out():
+        worker, oldest, _ = ahead.pop(0)
+        requests.pop().__exit__(None, None, None)
+        assert version - oldest <= bound
+        admission.done(worker)
+        admission.owe(worker)
+
+    def come_back():
+        while away:
+            admission.unblocked(away.pop())
+
+    request()
+    waits = True
+    admission.owe_all([2] * workers)
+    for event, drawn in events:
+        worker = drawn % workers
+        if event in ("work", "turn"):
+            complete(worker)
+        if event in ("publish", "turn") and not waits and may_publish:
+            version += 1
+            may_publish = False
+            admission.published()
+        if event in ("learn", "turn") and not waits:
+            request()
+            waits = True
+        if event == "turn" and ahead:  # All that is needed for the next batch.
+            complete(ahead[0][0])
+        if event == "die" and worker not in away:
+            ahead[:] = [each for each in ahead if each[0] != worker or each[2]]
+            next_from[worker] = None
+            away.add(worker)
+            admission.lost(worker)
+        elif event == "come back":
+            come_back()
+        if waits and ahead and ahead[0][2]:
+            hand_out()
+            waits, may_publish = False, True
+        assert list(admission.order) == [each[0] for each in ahead]
+        assert len(ahead) <= bound
+    come_back()
+    if not waits:
+        request()
+    assert ahead
+    requests.pop().__exit__(None, None, None)
 
 
 def test_idle_workers_come_first():

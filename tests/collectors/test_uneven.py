@@ -13,6 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.collectors.loop.actor import Actor
+from headrace.collectors.loop.times import LoopTimes
+from headrace.collectors.loop.uneven import UnevenStepper
+from headrace.envs.adapters.envpool_async import AsyncEnvPoolStepper
 from headrace.testing import counter_transitions
 from headrace.testing.envpools import CounterEnvPool
 
@@ -256,9 +260,7 @@ def make_pool():
 
 
 def test_in_a_worker():
-    """CR5 to CR8, CB1: a worker runs the same loop; a bound on staleness is refused by its constructor."""
-    with pytest.raises(ValueError, match="max_staleness: expected None"):
-        hr.AsyncCollector(make_pool, act, frames_per_batch=12, max_staleness=1)
+    """CR5 to CR8, CB1: a worker runs the same loop."""
     with hr.AsyncCollector(make_pool, act, frames_per_batch=12) as collector:
         ours = [collector.next(timeout=30) for _ in range(3)]
     check_same(ours, batches(CounterEnvPool([3, 5, 2]), 3, frames_per_batch=12))
@@ -301,6 +303,92 @@ def test_versions_are_those_of_each_row(lengths, limit, data):
             batch = collector.next()
             check_versions(batch)
             collector.update_policy_weights_({"version": np.array([number], float)})
+
+
+class Rows:
+    """Takes vector steps as a page writer does, and keeps the versions of their rows."""
+
+    def __init__(self, num_envs):
+        self.row, self.next_row = ({"observation": np.zeros((num_envs, 3), np.int64)} for _ in range(2))
+        self.versions = []
+
+    def record(self, values, version, resets):
+        self.versions.append(version)
+        self.row, self.next_row = self.next_row, self.row
+
+
+@settings(max_examples=60, deadline=None)
+@given(num_envs=st.integers(2, 5), steps=st.integers(3, 5), data=st.data())
+def test_rows_are_at_most_a_rollout_ahead(num_envs, steps, data):
+    """CV8: in any order of results, and where some are reset within a rollout, no row of it was acted for before the
+    rollout before began."""
+    size = data.draw(st.integers(max(1, num_envs - 2), num_envs - 1))
+    slow = data.draw(st.sets(st.integers(0, num_envs - 1), min_size=1))
+    pool = CounterEnvPool(
+        [9] * num_envs, batch_size=size, order=lambda ids, k: sorted(ids, key=slow.__contains__)[:k]
+    )
+    stepper, rows = AsyncEnvPoolStepper(pool), Rows(num_envs)
+    actor = Actor(
+        act,
+        stepper.observation_signature,
+        stepper.action_signature,
+        num_envs,
+        {},
+        exploration_type=hr.ExplorationType.RANDOM,
+        device=None,
+    )
+    uneven = UnevenStepper(
+        stepper,
+        actor,
+        max_frames_per_traj=None,
+        set_truncated=False,
+        refresh=lambda: len(rows.versions) // steps,
+        times=LoopTimes(),
+        steps=steps,
+    )
+    uneven.reset(rows.row)
+    last = steps * data.draw(st.integers(1, 3)) - 1
+    reset_at = data.draw(st.integers(last - 1, last + 1))
+    for step in range(5 * steps):
+        if step == reset_at:
+            uneven.reset(rows.row, envs=np.array(sorted(slow)))
+        uneven.step(rows, at_random=False)
+        assert rows.versions[-1].min() >= step // steps - 1
+
+
+def make_slow_pool():
+    return CounterEnvPool([3, 50, 4], batch_size=1, order=lambda ids, size: sorted(ids)[-size:])
+
+
+def test_a_bound_on_staleness():
+    """CV8: no row of a batch is further behind, although environments act a rollout ahead; from the first batch on."""
+    with hr.AsyncCollector(make_slow_pool, Versioned(), frames_per_batch=12, max_staleness=1) as collector:
+        for number in range(1, 3):
+            collector.update_policy_weights_({"version": np.array([number], float)})
+        behind = []
+        for number in range(3, 15):
+            batch = collector.next(timeout=30)
+            check_versions(batch)
+            behind.append(number - 1 - batch["policy_version"][batch["mask"]].min())
+            collector.update_policy_weights_({"version": np.array([number], float)})
+        assert collector.statistics().lag_exceeded == 0
+    assert (
+        behind[0] == 0
+    )  # Rows are of the weights of the request, although the policy had been asked before.
+    assert max(behind) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "options"),
+    [
+        ("max_staleness: expected at least 1", {"max_staleness": 0}),
+        ("frames_per_batch: expected at least 3 steps", {"max_staleness": 1, "frames_per_batch": 6}),
+    ],
+)
+def test_bounds_that_are_refused(message, options):
+    """CV8, CX4: a bound that rows of environments that are ahead cannot keep is an error of the constructor."""
+    with pytest.raises(ValueError, match=message):
+        hr.AsyncCollector(make_pool, act, **{"frames_per_batch": 12} | options)
 
 
 def test_versions_in_a_replay(tmp_path):

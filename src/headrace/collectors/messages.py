@@ -44,6 +44,7 @@ class Ready(Message):
         autoreset: the mode of the environments.
         resets_by_mask: whether some of them can be reset without the others.
         views: cloudpickle of the views of collector and policy.
+        acts_ahead: whether environments act for rows of the next rollout before it is begun.
     """
 
     signature: dict[str, Any]
@@ -54,6 +55,7 @@ class Ready(Message):
     autoreset: str
     resets_by_mask: bool
     views: bytes
+    acts_ahead: bool
 
 
 class MoreColumns(Message):

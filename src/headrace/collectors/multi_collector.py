@@ -82,7 +82,8 @@ class MultiCollector(CollectorBase):
         max_staleness: with `sync=False`, the largest number of publications by which the rows of a batch may be behind,
             for a learner that publishes at most once per batch. Workers then begin rollouts later, and batches are
             handed out in the order in which they were begun; no row is dropped. With 0 a rollout begins when the
-            weights that follow the batch before it are published. None sets no bound.
+            weights that follow the batch before it are published. An EnvPool with `batch_size` below `num_envs`
+            needs at least 1, because its environments act up to one rollout ahead. None sets no bound.
         backend: "process" runs workers on this machine. "ray" runs each as an actor of a Ray cluster (extra `ray`).
         backend_options: of Ray, a dict. `num_cpus` (1), `num_gpus` (0) and `resources` of each actor; `scheduling`,
             "spread" over the nodes or "pack"; `runtime_env`; `address` of the cluster. Without `address` it is the

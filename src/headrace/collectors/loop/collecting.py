@@ -18,7 +18,7 @@ from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounts, count_steps
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.times import LoopTimes
-from headrace.collectors.loop.uneven import UnevenStepper
+from headrace.collectors.loop.uneven import SHORTEST_BOUNDED, UnevenStepper
 from headrace.collectors.loop.waiting import WaitingStepper
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.profiling.recorder import TraceRecorder
@@ -105,11 +105,7 @@ class CollectingLoop:
         if not task.reset_when_done:
             recorder = WaitingStepper
         elif isinstance(stepper, AsyncStepper):
-            if task.max_staleness is not None:
-                raise ValueError(
-                    f"max_staleness: expected None for an EnvPool whose batch_size is below num_envs, got "
-                    f"{task.max_staleness}: environments that are ahead act before their rollout is admitted"
-                )
+            self._check_bound()
             recorder = partial(UnevenStepper, steps=self.steps)
         return recorder(
             stepper,
@@ -119,6 +115,26 @@ class CollectingLoop:
             refresh=refresh,
             times=self.times,
         )
+
+    def _check_bound(self) -> None:
+        """Refuses a bound that environments which act up to one rollout ahead cannot keep."""
+        # Rules: collectors CV8
+        bound, envs = self._task.max_staleness, "for an EnvPool whose batch_size is below num_envs"
+        if bound == 0:
+            raise ValueError(
+                f"max_staleness: expected at least 1 {envs}, got 0: environments that are fast act for the next "
+                "rollout before the one under way is handed out"
+            )
+        if bound is not None and self.steps < SHORTEST_BOUNDED:
+            raise ValueError(
+                f"frames_per_batch: expected at least {SHORTEST_BOUNDED} steps of each environment with max_staleness "
+                f"{envs}, got {self.steps}: environments could be two rollouts ahead"
+            )
+
+    @property
+    def acts_ahead(self) -> bool:
+        """Whether environments act for rows of the next rollout before it is begun."""
+        return self._recording.acts_ahead
 
     def _actor(self) -> Actor:
         stepper, task = self.stepper, self._task

@@ -33,6 +33,7 @@ class RecordingStepper:
         times: takes the seconds that steps and resets need.
 
     Attributes:
+        acts_ahead: whether environments may act for rows of the next rollout before it is begun.
         going_on: environments whose last transition is marked truncated although their episode goes on.
 
     Raises:
@@ -40,6 +41,8 @@ class RecordingStepper:
     """
 
     # Rules: collectors CR5, CR8, CR12, CW4
+
+    acts_ahead = False
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class Task:
         init_random_frames, exploration_type, max_frames_per_traj: see `Collector`.
         reset_at_each_iter, reset_when_done, set_truncated: see `Collector`.
         policy_device, env_device: names of torch devices; None: not given.
-        max_staleness: the bound on the age of the rows of a batch, for loops that cannot keep to it; None: none.
+        max_staleness: the bound on the age of the rows of a batch, which some loops cannot keep; None: none.
         replay: the signature of the replay that rows go into; None: no replay.
         postproc: changes the batches of rollouts before their rows go into a replay; None: rows go there as they are.
         model_paths: dotted paths of parts of the policy whose weights can be replaced.

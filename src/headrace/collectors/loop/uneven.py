@@ -23,6 +23,11 @@ from headrace.spec import ArraySpec
 
 # Memory of the rows that fast environments may be ahead.
 _MOST_BYTES = 1 << 28
+# Results that are of no row when environments are reset: one that is dropped, and the first observation. While the
+# slowest environment waits for them, others may have to act, because a pool gives `batch_size` results at a time.
+_RESULTS_OF_RESETS = 2
+# Steps of the shortest rollouts whose rows are acted for in them or in the rollout before.
+SHORTEST_BOUNDED = _RESULTS_OF_RESETS + 1
 
 
 class UnevenStepper(RecordingStepper):
@@ -36,6 +41,8 @@ class UnevenStepper(RecordingStepper):
         actor, max_frames_per_traj, set_truncated, refresh, times: see `RecordingStepper`.
         steps: of a rollout.
     """
+
+    acts_ahead = True
 
     def __init__(
         self,
@@ -63,7 +70,7 @@ class UnevenStepper(RecordingStepper):
             )
         self._pool = stepper
         observed, num_envs = stepper.observation_signature, stepper.num_envs
-        depth = max(1, min(steps, _MOST_BYTES // (num_envs * max(1, observed.nbytes))))
+        depth = max(1, min(steps - _RESULTS_OF_RESETS, _MOST_BYTES // (num_envs * max(1, observed.nbytes))))
         self._buffer = LaneBuffer(observed.columns, num_envs, depth)
         # Environments whose episode is over at the limit, which they do not know.
         self._is_cut = np.zeros(num_envs, np.bool_)

@@ -4,29 +4,15 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from headrace.collectors.multi.staleness import Staleness
+from headrace.collectors.multi.turns import LongestIdle, Turns
 from headrace.collectors.statistics import Tally
-
-
-class _Place(NamedTuple):
-    """The place of a worker among those that are owed rollouts: the smallest begins first.
-
-    Attributes:
-        collecting: rollouts that it has begun and not completed.
-        last_turn: of its newest rollout among all that were begun.
-        worker_idx: the worker.
-    """
-
-    collecting: int
-    last_turn: int
-    worker_idx: int
 
 
 class Grant(Protocol):
@@ -45,9 +31,7 @@ class Admission:
 
     It is granted when no items of the worker's earlier rollouts wait for a rate limiter, and when the frames of all
     rollouts under way cannot reach `total_frames` already. A synchronous batch is begun as a whole. Where staleness is
-    bounded, a rollout must be allowed by that too. The worker that has been idle for longest comes first.
-
-    The workers that are owed rollouts wait in a heap, so that a grant takes O(log W).
+    bounded, a rollout must be allowed by that too.
 
     Args:
         tally: frames so far.
@@ -58,6 +42,7 @@ class Admission:
         max_staleness: see `Staleness`.
         is_blocked: returns whether this worker may begin no rollout now; `unblocked` follows.
         grant: lets a worker begin a rollout.
+        turns: the order of the workers; None: the one that has been idle for longest comes first.
 
     >>> begun = []
     >>> admission = Admission(
@@ -78,6 +63,7 @@ class Admission:
         max_staleness: int | None,
         is_blocked: Callable[[int], bool],
         grant: Grant,
+        turns: Turns | None = None,
     ) -> None:
         self._tally = tally
         self._frames = frames
@@ -87,20 +73,14 @@ class Admission:
         self._is_blocked = is_blocked
         self._grant = grant
         self._staleness = Staleness(max_staleness)
-        # The place of each worker's newest rollout among all that were begun.
-        self._last_turns = [0] * len(frames)
-        self._turns = 0
+        # Workers that are owed rollouts.
+        self._turns: Turns = LongestIdle(len(frames)) if turns is None else turns
         self._owed = [0] * len(frames)
         # Rollouts that were begun and not handed out, and their frames.
         self._under_way = [0] * len(frames)
         self._frames_under_way = 0
         # Of these, the rollouts that are complete.
         self._complete = [0] * len(frames)
-        # Workers that are owed rollouts, the one to begin next first. An entry is valid if the worker's place is it.
-        self._queue: list[_Place] = []
-        self._places: dict[int, _Place] = {}
-        # Workers that were found blocked; they are not in the queue.
-        self._blocked: set[int] = set()
         self._begun = 0
         # Asked for as whole batches, which are begun even where a part of one reaches the total.
         self._by_batch = False
@@ -133,14 +113,8 @@ class Admission:
         self._enqueue(worker_idx)
 
     def _enqueue(self, worker_idx: int) -> None:
-        """Puts a worker into its present place of the queue, if it is owed rollouts and was not found blocked."""
-        if not self._owed[worker_idx] or worker_idx in self._blocked:
-            return
-        collecting = self._under_way[worker_idx] - self._complete[worker_idx]
-        place = _Place(collecting, self._last_turns[worker_idx], worker_idx)
-        if self._places.get(worker_idx) != place:
-            self._places[worker_idx] = place
-            heapq.heappush(self._queue, place)
+        if self._owed[worker_idx]:
+            self._turns.add(worker_idx, self._under_way[worker_idx] - self._complete[worker_idx])
 
     def completed(self, worker_idx: int) -> None:
         """Notes that a worker has completed a rollout."""
@@ -215,21 +189,16 @@ class Admission:
     def unblocked(self, worker_idx: int) -> None:
         """Notes that a worker may begin rollouts again. Any thread calls it."""
         with self._lock:
-            self._blocked.discard(worker_idx)
+            self._turns.unblock(worker_idx)
             self._enqueue(worker_idx)
         self._settle()
 
     def _settle(self) -> None:
         """Grants the rollouts that are owed and allowed."""
         with self._lock:
-            while self._queue and self._may_begin():
-                place = heapq.heappop(self._queue)
-                worker_idx = place.worker_idx
-                if self._places.get(worker_idx) != place:
-                    continue  # The worker has another place.
-                del self._places[worker_idx]
+            while self._may_begin() and (worker_idx := self._turns.take()) is not None:
                 if self._is_blocked(worker_idx):
-                    self._blocked.add(worker_idx)
+                    self._turns.block(worker_idx)
                 else:
                     self._begin(worker_idx)
                     self._enqueue(worker_idx)
@@ -240,8 +209,7 @@ class Admission:
         self._under_way[worker_idx] += 1
         self._frames_under_way += self._frames[worker_idx]
         self._begun += self._frames[worker_idx]
-        self._turns += 1
-        self._last_turns[worker_idx] = self._turns
+        self._turns.begun(worker_idx)
         self._staleness.begun(worker_idx)
         self._grant(worker_idx, at_random=before < self._random)
 
@@ -298,7 +266,7 @@ class Admission:
             ]
             self._staleness.load_state_dict(state)
             self._by_batch = state["by_batch"]
-            self._places.clear()
+            self._turns.clear()
             self._owed = [0] * len(in_progress)
 
     def _may_begin(self) -> bool:

@@ -26,6 +26,8 @@ from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly
 from headrace.collectors.multi.finished import FinishedBatches
 from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.multi.staleness import ahead_within
+from headrace.collectors.multi.turns import Rotation
 from headrace.collectors.statistics import Tally
 
 _log = logging.getLogger(__name__)
@@ -62,15 +64,29 @@ class Collection:
         # Free slots of workers in a loaded state: a synchronous batch was asked for.
         self._owed: Sequence[int] = ()
         self._enough_workers = options.enough_workers
+        bound = options.max_staleness
+        turns: Rotation | None = None
+        if bound is not None and any(handle.ready.acts_ahead for handle in handles):
+            bound, turns = ahead_within(bound, len(handles))
+            if turns.workers < len(handles):
+                _log.warning(
+                    "max_staleness=%d keeps %d of %d workers busy, because environments of an EnvPool with batch_size "
+                    "below num_envs act up to one rollout ahead; %d keeps all busy",
+                    options.max_staleness,
+                    turns.workers,
+                    len(handles),
+                    2 * len(handles) - 1,
+                )
         self.admission = Admission(
             tally,
             [handle.frames for handle in handles],
             options.total_frames,
             options.random_frames,
             options.sync,
-            options.max_staleness,
+            bound,
             lambda worker_idx: not handles[worker_idx].may_begin,
             self._grant,
+            turns,
         )
         self._threads = CopyThreads(options.copy_threads)
         ready = [handle.ready for handle in handles]

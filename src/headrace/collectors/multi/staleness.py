@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace.collectors.multi.turns import Rotation
+
 
 class Staleness:
     """Decides whether one more rollout may begin. Not thread-safe.
@@ -89,3 +91,22 @@ class Staleness:
         """Goes on from a state."""
         self._ahead = list(state["ahead"])
         self._publication_due = state["publication_due"]
+
+
+def ahead_within(bound: int, workers: int) -> tuple[int, Rotation]:
+    """Returns the bound of `Staleness`, and turns, for workers whose environments act up to one rollout ahead.
+
+    A row may then be as old as the begin of the worker's rollout before. Between that and the hand-out of its own
+    rollout come the `q` rollouts that were begun by then, the one before it, and one of each other worker, if `A`
+    workers take turns: `q + A` in all. So `q <= bound - A` keeps the bound. About half of the bound as `A` lets as many
+    rollouts be under way as there are workers that take turns.
+
+    Args:
+        bound: of all rows, at least 1.
+        workers: W.
+
+    >>> ahead_within(1, workers=4)[0], ahead_within(5, workers=4)[0], ahead_within(5, workers=1)[0]
+    (0, 2, 4)
+    """
+    active = min(workers, (bound + 1) // 2)
+    return bound - active, Rotation(active)

@@ -124,6 +124,7 @@ class Worker:
                 autoreset=loop.stepper.autoreset,
                 resets_by_mask=loop.stepper.resets_by_mask,
                 views=cloudpickle.dumps(loop.views),
+                acts_ahead=loop.acts_ahead,
             )
         )
 
