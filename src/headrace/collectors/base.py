@@ -167,15 +167,17 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
         """Returns everything that the next batch depends on: dicts, lists, numbers, strings and arrays.
 
         The weights of the policy are part of it, as are counters, numbers of episodes, generators, the present
-        observations, what the policy remembers, and complete batches that were not handed out. The state of an
+        observations, what the policy remembers, complete batches that were not handed out, and the steps of the
+        rollout under way: both this collector and one that loads the state go on with it. The state of an
         environment is part of it if its unwrapped object has `state_dict()` and `load_state_dict(state)`. A wrapper
         with a state of its own needs both methods too, but for gymnasium's `TimeLimit`. The rows of a replay are not
-        part of it: save the replay beside it. A paused `Collector` first goes on to the end of its rollout, and is
-        paused again before this method returns.
+        part of it: save the replay beside it. A `Collector` that runs freely stops between two steps for it, or at the
+        end of a rollout that `postproc` changes before it goes into the replay.
 
         Raises:
             Closed: after `shutdown`.
-            RuntimeError: called by the policy or an environment, in the middle of a step.
+            RuntimeError: called by the policy or an environment, in the middle of a step; or `next(timeout)` has left a
+                rollout that `postproc` changes before it goes into the replay.
 
         >>> import headrace as hr
         >>> from headrace.testing import CounterEnv

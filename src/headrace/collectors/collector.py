@@ -166,7 +166,7 @@ class Collector(LoopParts, CollectorBase):
             raise RuntimeError(
                 "the collector was called by its policy, an environment or a hook, in the middle of a step"
             )
-        with self._turn(timeout), self._standing_still(at_rollout_end=True):
+        with self._turn(timeout), self._standing_still():
             self._check_usable()
             if self._is_collecting:
                 raise RuntimeError(
@@ -218,13 +218,13 @@ class Collector(LoopParts, CollectorBase):
             run.is_paused = False
 
     @contextmanager
-    def _standing_still(self, *, at_rollout_end: bool = False) -> Iterator[None]:
+    def _standing_still(self) -> Iterator[None]:
         """Keeps a run between two steps for the time of a `with` block. Within a step of the run it does nothing."""
         run = self._run
         if run is None or run.has_ended or run.is_current_thread:
             yield
             return
-        with run.hold(_STAND_SECONDS, at_rollout_end=at_rollout_end):
+        with run.hold(_STAND_SECONDS):
             yield
 
     def _raise_failure(self) -> None:

@@ -120,9 +120,9 @@ class BatchMaker:
         """Returns the numbers of the episodes, and the rows that views look back on."""
         return {"numbering": self._numbering.state_dict(), "views": self._views.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any], is_open: NDArray[np.bool_]) -> None:
-        """Goes on from a state; `is_open`: bool[N], lanes whose episode goes on."""
-        self._numbering.load_state_dict(state["numbering"], is_open)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state."""
+        self._numbering.load_state_dict(state["numbering"])
         self._views.load_state_dict(state["views"])
 
     def restored(self, columns: Mapping[str, Any]) -> Batch:

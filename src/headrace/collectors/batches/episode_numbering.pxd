@@ -8,7 +8,6 @@ cdef class EpisodeNumbering:
     cdef object _source
     cdef Longs _ids
     cdef Longs _lengths
-    cdef object _continues
     cdef void _number(
         self, GivenBytes starts, GivenBytes masked, Int next_id, Longs ids, Longs positions
     ) noexcept

@@ -39,8 +39,6 @@ class EpisodeNumbering:
         self._source = ids or EpisodeIds()
         self._ids = np.full(lanes, -1, np.int64)
         self._lengths = np.zeros(lanes, np.int64)
-        # Lanes whose next row continues an episode of a loaded state, although the row is the first of its writer.
-        self._continues: Any = None
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the next number, and the number and length of the newest episode of each lane."""
@@ -50,21 +48,10 @@ class EpisodeNumbering:
             "lengths": np.array(self._lengths),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], is_open: NDArray[np.bool_]) -> None:
-        """Goes on with the numbers of a state.
-
-        Args:
-            state: of `state_dict`.
-            is_open: bool[n], lanes whose newest episode goes on with their next row.
-        """
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the numbers of a state. Lanes without a start in their next row go on with their episodes."""
         self._source.next_id = int(state["next_id"])
         self._ids, self._lengths = np.array(state["ids"], np.int64), np.array(state["lengths"], np.int64)
-        self._continues = np.array(is_open)
-
-    def end(self, lanes: Any) -> None:
-        """Ends episodes of a loaded state in these lanes (None: in all), before the first row."""
-        if self._continues is not None:
-            self._continues[slice(None) if lanes is None else lanes] = False
 
     def number(
         self, starts: NDArray[np.bool_], masked: NDArray[np.bool_]
@@ -74,10 +61,6 @@ class EpisodeNumbering:
         Args:
             starts, masked: bool[T, n]: where an episode begins, and where no transition was taken.
         """
-        if self._continues is not None:
-            starts = starts.copy()
-            starts[0] &= ~self._continues
-            self._continues = None
         first = self._source.take(int(np.count_nonzero(starts)))
         shape = self._lanes, len(starts)
         ids, positions = np.empty(shape, np.int64), np.empty(shape, np.int64)

@@ -1,17 +1,20 @@
-"""Steps of a rollout that the state of a collector holds."""
+"""Steps of a rollout that the state of a collector holds, and a rollout that goes on after them."""
 
 # Rules: collectors CQ1, CQ3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.collectors.batches.batch_maker import BatchArrays
+from headrace.collectors.batches.batch_maker import NOTHING, BatchArrays
+from headrace.collectors.batches.block_reader import BlockReader
+from headrace.collectors.batches.copy_threads import ONE_THREAD, CopyThreads
+from headrace.store.gather import Pool
 
 
 @dataclass
@@ -67,3 +70,53 @@ class PartialRollout:
         arrays.versions[lanes, steps] = self.versions
         arrays.starts[steps, lanes] = self.starts
         arrays.masked[steps, lanes] = self.masked
+
+
+@dataclass
+class Continuation:
+    """A rollout of n lanes that may begin with steps of a loaded state.
+
+    Attributes:
+        loaded: these steps; None: there are none.
+        continued: lanes whose first step since the state was loaded continues an episode of the state.
+    """
+
+    loaded: PartialRollout | None = None
+    continued: Sequence[int] = ()
+
+    @property
+    def loaded_steps(self) -> int:
+        """The number of steps of the state."""
+        return 0 if self.loaded is None else self.loaded.steps
+
+    def copy(
+        self, rollout: BlockReader, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD
+    ) -> None:
+        """Copies the whole rollout into the lanes of a batch from `first` on.
+
+        Args:
+            rollout: its steps after those of the state.
+            arrays: of the batch.
+            first: the first lane.
+            threads: share the copy.
+        """
+        if self.loaded is not None:
+            self.loaded.copy_into(arrays, first)
+        if rollout.steps:
+            begin = self.loaded_steps
+            rollout.copy(arrays, first, threads, begin)
+            arrays.starts[begin, first + np.array(self.continued, np.intp)] = False
+
+    def partial(self, rollout: BlockReader, lanes: int) -> PartialRollout | None:
+        """Returns a copy of the steps so far; None if there are none.
+
+        Args:
+            rollout: those after the steps of the state.
+            lanes: n.
+        """
+        steps = rollout.steps + self.loaded_steps
+        if not steps:
+            return None
+        arrays = BatchArrays(rollout.signature, rollout.observed, lanes, steps, Pool(), NOTHING)
+        self.copy(rollout, arrays, 0)
+        return PartialRollout.of(arrays, slice(None))

@@ -40,7 +40,6 @@ class FreeRun:
     Attributes:
         is_asked: whether the thread is asked to stand still or to stop; read before each step.
         stops: whether it is asked to stop.
-        waits_for_rollout: whether it is asked to stand still at the end of a rollout.
         is_paused: whether a `pause` is under way.
         has_ended: whether the thread takes no further step.
         failure: the exception that ended it; None: it runs, or was stopped.
@@ -48,10 +47,9 @@ class FreeRun:
 
     def __init__(self, rollouts: InlineRollouts) -> None:
         self._changed = threading.Condition()
-        self._holders = self._rollout_holders = 0
-        # Whether the thread stands, and whether a rollout is under way meanwhile.
-        self._stands = self._in_rollout = False
-        self.is_asked = self.stops = self.waits_for_rollout = self.is_paused = self.has_ended = False
+        self._holders = 0
+        self._stands = False
+        self.is_asked = self.stops = self.is_paused = self.has_ended = False
         self.failure: BaseException | None = None
         # Steps of the rollout under way that are not in the replay yet, and those that still fit into it.
         self._unwritten = self._room = 0
@@ -105,24 +103,23 @@ class FreeRun:
         """Takes a step, or returns why it takes none."""
         # Rows that `postproc` changes are written as whole rollouts.
         whole, is_begun = rollouts.writes_whole, rollouts.is_begun
-        if self.is_asked and (not is_begun or (not whole and (self.stops or not self.waits_for_rollout))):
+        if is_begun and not whole and rollouts.seeds is not None:
+            self._flush(rollouts)
+            rollouts.drop(self._written_frames)  # The next rollout begins with the reset.
+            return "stepped"
+        if self.is_asked and not (is_begun and whole):
             self._flush(rollouts)
             if not self.stops:
-                self._in_rollout = is_begun
                 return "stands"
             rollouts.drop(self._written_frames)
             return "ended"
         if not is_begun:
             return self._begin_rollout(rollouts)
-        if not whole and rollouts.seeds is not None:
-            self._flush(rollouts)
-            rollouts.drop(self._written_frames)  # The next rollout begins with the reset.
-            return "stepped"
         if not whole and self._unwritten == self._room and not self._make_room(rollouts):
             return "full"
         rollouts.step()
         self._unwritten += 1
-        if not rollouts.left:
+        if not rollouts.turn.left:
             rollouts.complete()
             self._unwritten = 0
         return "stepped"
@@ -163,11 +160,11 @@ class FreeRun:
         rollouts.output.fail(error)
 
     def _stand(self) -> None:
-        """Stands still as long as it is held, and no holder waits for the end of the rollout under way."""
+        """Stands still as long as it is held."""
         with self._changed:
             self._stands = True
             self._changed.notify_all()
-            while self._holders and not self.stops and not (self.waits_for_rollout and self._in_rollout):
+            while self._holders and not self.stops:
                 self._changed.wait()
             self._stands = False
 
@@ -179,35 +176,27 @@ class FreeRun:
     # ---- other threads ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def hold(self, timeout: float, *, at_rollout_end: bool = False) -> Iterator[None]:
+    def hold(self, timeout: float) -> Iterator[None]:
         """Makes the thread stand still between two steps for the time of a `with` block.
 
         Args:
             timeout: in seconds, until it stands.
-            at_rollout_end: whether it finishes the rollout under way, also if another thread or `pause` holds it.
 
         Raises:
             DeadlineExceeded: it did not stand in time; it goes on.
         """
         with self._changed:
             self._holders += 1
-            self._rollout_holders += at_rollout_end
             self._ask()
         try:
-            self._wait(
-                lambda: self._stands and not (at_rollout_end and self._in_rollout),
-                timeout,
-                "the collecting thread to stand still",
-            )
+            self._wait(lambda: self._stands, timeout, "the collecting thread to stand still")
             yield
         finally:
             with self._changed:
                 self._holders -= 1
-                self._rollout_holders -= at_rollout_end
                 self._ask()
 
     def _ask(self) -> None:
-        self.waits_for_rollout = self._rollout_holders > 0
         self.is_asked = self.stops or self._holders > 0
         self._changed.notify_all()
 

@@ -18,12 +18,14 @@ from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.stored_columns import StoredColumns
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.inline.under_way import RolloutUnderWay
 from headrace.collectors.inline.writer_output import WriterOutput, output_to
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.local_rows import LocalRows
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.options import CollectorOptions, warn_of_rounding
 from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
@@ -53,7 +55,7 @@ class InlineRollouts:
         output: writes into the replay; None: there is none.
         writes_whole: whether rollouts are written into the replay as a whole, because `postproc` changes them.
         is_begun: whether a rollout is under way.
-        left: its steps that are still to be taken.
+        turn: how far it is.
         seeds: of the reset that comes before the next rollout; None: unseeded.
     """
 
@@ -74,10 +76,13 @@ class InlineRollouts:
     def _prepare(self, options: CollectorOptions) -> None:
         loop, num_envs = self.loop, self.loop.stepper.num_envs
         self.hooks = CollectHooks()
-        self.is_begun, self.left = False, 0
+        self.is_begun, self.turn = False, RolloutTurn()
+        # Counts of its steps that were reported and are not in the tally.
+        self._counts = StepCounts()
+        # The rollout of a loaded state with which the next one goes on.
+        self._loaded: RolloutUnderWay | None = None
         self.seeds: list[int] | None = None
-        self._numbering = EpisodeNumbering(num_envs)
-        self._maker = BatchMaker(num_envs, self._numbering, ViewColumns(loop.views, num_envs))
+        self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), ViewColumns(loop.views, num_envs))
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         self._must_reset = True
@@ -135,55 +140,64 @@ class InlineRollouts:
         self._idle_since = loop.times.clock()
         if batch is None:
             raise DeadlineExceeded(
-                f"next: {self.left} of {loop.steps} steps of the rollout are left; the next call goes on with it"
+                f"next: {self.turn.left} of {loop.steps} steps of the rollout are left; the next call goes on with it"
             )
         return batch
 
     def _step_until(self, until: float | None) -> bool:
         """Takes the steps of the rollout under way, but only one after this time; returns whether they are complete."""
-        while self.left:
+        turn = self.turn
+        while turn.left:
             self.step()
-            if until is not None and self.left and SYSTEM_CLOCK.monotonic() >= until:
+            if until is not None and turn.left and SYSTEM_CLOCK.monotonic() >= until:
                 return False
         return True
 
     def begin(self) -> None:
-        """Begins a rollout, after the resets that were asked for.
+        """Begins a rollout, after the resets that were asked for, or goes on with that of a loaded state.
 
         Raises:
             RuntimeError: every environment waits for a reset.
             Exception: raised by a hook, an environment or the policy.
         """
-        loop = self.loop
-        try:
-            self.hooks.before()
-        except BaseException:
-            self._must_reset = True
-            raise
-        self._reset_as_asked()
-        self._must_reset = True  # Until the rollout is complete: Ctrl-C may come anywhere.
-        at_random = loop.frames_begun < self._random_frames
+        loop, loaded = self.loop, self._loaded
+        if loaded is None:
+            try:
+                self.hooks.before()
+            except BaseException:
+                self._must_reset = True
+                raise
+            self._reset_as_asked()
+        self._must_reset = True  # Until the rollout is begun: Ctrl-C may come anywhere.
+        at_random = loop.frames_begun < self._random_frames if loaded is None else loaded.turn.at_random
         has_learned = not at_random and loop.learn_columns()
         if has_learned and loop.not_stored:
             warn_not_stored(loop.not_stored, stacklevel=4)
         if has_learned or self._rows is None:
             self._rows = LocalRows(loop, self._maker, self._rows)
-        loop.begin(at_random=at_random)
-        self.left, self.is_begun = loop.steps, True
+        self._rows.continue_after(None if loaded is None else loaded.steps, loop.continued)
+        if loaded is None:
+            loop.begin(at_random=at_random)
+            self._counts = StepCounts()
+            self.turn.begin(loop.steps, at_random=at_random)
+        else:
+            loop.resume(loaded.turn.left, at_random=at_random)
+            loop.frames, self._counts = loaded.counts.frames, loaded.counts
+            self.turn.begin(loaded.turn.left, at_random=at_random)
+        self._loaded, self.is_begun, self._must_reset = None, True, self.seeds is not None
 
     def step(self) -> None:
         """Takes one step of the rollout under way."""
         self.loop.step()
-        self.left -= 1
+        self.turn.left -= 1
 
     def complete(self) -> Batch:
         """Writes the last steps of a rollout into the replay, and counts them; returns its batch."""
         loop = self.loop
         is_open = loop.writer.is_open
-        batch, commit, counts = self._present_rows.complete(self.hooks)
+        batch, steps, counts = self._present_rows.complete(self.hooks)
         if self.output is not None:
             begin = loop.times.clock()
-            steps = self._present_rows.steps_of(commit, loop.steps - commit.steps)
             following = loop.following()
             if self._stored is not None:
                 batch, steps, following = self._stored.of(batch, steps, following)
@@ -191,21 +205,27 @@ class InlineRollouts:
             loop.times.note("write", begin)
         loop.end()
         self._tally.add_seconds(loop.times.take())
-        self._tally.add(counts, 1)
+        self._counts.add(counts)
+        self._tally.add(self._counts, 1)
         self.is_begun, self._must_reset = False, self.seeds is not None
         return batch
 
     def flush(self) -> StepCounts:
         """Writes the steps of the rollout under way into the replay, and counts them."""
-        loop = self.loop
-        assert self.output is not None
-        is_open = loop.writer.is_open
-        commit, counts = loop.report()
-        begin = loop.times.clock()
-        self.output.write(self._present_rows.add(commit), is_open, loop.following())
-        loop.times.note("write", begin)
-        self._tally.add_seconds(loop.times.take())
+        counts = self._report()
+        self._tally.add_seconds(self.loop.times.take())
         self._tally.add(counts, 0)
+        return counts
+
+    def _report(self) -> StepCounts:
+        """Writes the newest steps of the rollout under way into the replay, if there is one; returns their counts."""
+        loop = self.loop
+        is_open = loop.writer.is_open
+        steps, counts = self._present_rows.add()
+        if self.output is not None:
+            begin = loop.times.clock()
+            self.output.write(steps, is_open, loop.following())
+            loop.times.note("write", begin)
         return counts
 
     @property
@@ -238,11 +258,14 @@ class InlineRollouts:
         self.drop(written)
 
     def drop(self, written: int = 0) -> None:
-        """Discards the rollout under way, if there is one.
+        """Discards the rollout under way, or that of a loaded state, if there is one.
 
         Args:
             written: its transitions that are in the replay.
         """
+        if self._loaded is not None:
+            self._tally.frames_discarded += self._loaded.counts.frames
+            self._loaded = None
         if self.is_begun:
             self.is_begun = False
             self._tally.frames_discarded += self.loop.frames - written
@@ -273,8 +296,6 @@ class InlineRollouts:
             self.output.cut(envs)
         self._must_reset = True  # Until all are reset.
         self._to_reset[:] = False  # Another thread may ask for the next reset meanwhile.
-        if rows is None:  # A state was loaded.
-            self._numbering.end(envs)
         loop.cut(envs)
         if rows is not None:
             rows.cut()
@@ -284,16 +305,18 @@ class InlineRollouts:
     # ---- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that the next rollout depends on."""
+        """Returns everything that the next steps depend on, and the steps of the rollout under way.
+
+        Raises:
+            RuntimeError: that rollout is to be written into the replay as a whole.
+        """
         self.weights.take_over()
         if self._must_reset:
             self.drop()
             self._restart()
-        if self.is_begun:
-            raise RuntimeError(
-                "state_dict: next(timeout) has left a rollout that is not complete; call next() first"
-            )
+        rollout = self._under_way()
         return {
+            "rollout": None if rollout is None else rollout.state_dict(),
             "loop": self.loop.state_dict(),
             **self._maker.state_dict(),
             "tally": self._tally.state_dict(),
@@ -302,6 +325,18 @@ class InlineRollouts:
             "weights": saved_weights(self.loop.policy),
         }
 
+    def _under_way(self) -> RolloutUnderWay | None:
+        if not self.is_begun:
+            return self._loaded
+        if self.writes_whole:
+            raise RuntimeError(
+                "state_dict: next(timeout) has left a rollout that is not complete, and postproc changes it as a whole "
+                "before it goes into the replay; call next() first"
+            )
+        if self.loop.writer.has_news:
+            self._counts.add(self._report())
+        return RolloutUnderWay(self.turn, self._present_rows.partial(), self._counts)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state.
 
@@ -309,7 +344,9 @@ class InlineRollouts:
             ValueError: not the state of a collector with the same arguments.
             SpecError: weights that do not fit the policy.
         """
-        check_parts(state, ("loop", "numbering", "views", "tally", "versions", "to_reset", "weights"))
+        check_parts(
+            state, ("loop", "rollout", "numbering", "views", "tally", "versions", "to_reset", "weights")
+        )
         loop, policy = state["loop"], self.loop.policy
         check_num_envs(loop, self.loop.stepper.num_envs)
         check_weights(policy, state["weights"])
@@ -319,11 +356,17 @@ class InlineRollouts:
         self.end_trajectories()
         load_weights(policy, state["weights"])
         continues = self.loop.load_state_dict(loop)
-        self._maker.load_state_dict(state, loop["is_open"] & continues)
+        self._maker.load_state_dict(state)
         self._tally.load_state_dict(state["tally"])
         self.updater.load_state(state["versions"])
         self._to_reset[:] = state["to_reset"]
-        self.seeds, self._must_reset = None, not continues
+        self.seeds = None
+        if state["rollout"] is not None:
+            self._loaded = RolloutUnderWay.from_state(state["rollout"])
+            if not continues:  # The rollout goes on with fresh episodes.
+                self._restart()
+                continues = True
+        self._must_reset = not continues
 
 
 def _weakly(method: Callable[[], int]) -> Callable[[], int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from headrace.collectors.batches.batch import Batch
-from headrace.collectors.batches.batch_maker import BatchMaker
+from headrace.collectors.batches.batch_maker import NOTHING, BatchArrays, BatchMaker
 from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.lent_pages import LentPages
+from headrace.collectors.batches.partial_rollout import Continuation, PartialRollout
 from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
@@ -15,7 +17,7 @@ from headrace.collectors.loop.step_counts import StepCounts
 from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.grantor import LeaseGrantor
-from headrace.leases.messages import Commit, Lease, Message
+from headrace.leases.messages import Lease, Message
 from headrace.leases.page_writer import PageWriter, Purpose
 from headrace.store.memory.arena import Arena
 
@@ -40,8 +42,9 @@ class LocalRows:
         self._loop = loop
         self._store = store
         self._num_envs = num_envs
-        # Steps of the rollout under way that were taken in.
+        # Steps of the rollout under way that were taken in, and those of a loaded state before them.
         self._taken = 0
+        self._continuation = Continuation()
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self._reader = BlockReader(store, num_envs, observed, LentPages(store))
         self._maker = maker
@@ -66,42 +69,54 @@ class LocalRows:
         if self._loop.writer.has_news:
             self._grantor.commit(self._loop.report()[0])
 
-    def add(self, commit: Commit) -> Steps:
-        """Takes in steps of a rollout under way; returns them as `steps_of` does."""
-        self._grantor.commit(commit)
-        steps = self.steps_of(commit, self._taken)
-        self._taken += commit.steps
-        return steps
+    def add(self) -> tuple[Steps, StepCounts]:
+        """Takes in the newest steps of the rollout under way.
 
-    def complete(self, hooks: CollectHooks) -> tuple[Batch, Commit, StepCounts]:
-        """Ends a rollout; returns its batch, and the report and counts of its last steps.
+        Returns:
+            The steps, which stay as they are until more is written, and their counts.
+        """
+        commit, counts = self._loop.report()
+        self._grantor.commit(commit)
+        begin = commit.page * self._store.arrays.page_rows + self._taken * self._num_envs
+        self._taken += commit.steps
+        return steps_of(commit, self._store.columns, begin, self._num_envs), counts
+
+    def complete(self, hooks: CollectHooks) -> tuple[Batch, Steps, StepCounts]:
+        """Ends a rollout; returns its batch, and its last steps and their counts as `add` does.
 
         Steps that were not taken are masked in the batch.
 
         Raises:
             Exception: raised by the hook.
         """
-        commit, counts = self._loop.report()
+        steps, counts = self.add()
         begin = self._loop.times.clock()
-        self._grantor.commit(commit)
-        reader = self._reader
-        arrays = self._maker.begin(reader.signature, reader.observed, self._loop.steps, reader.in_place())
-        reader.copy_into(arrays, 0)
+        batch = self._maker.finish(self._arrays())
         # Each page holds one rollout.
         if (message := self._writer.begin_block()) is not None:
             self._grantor.take_back(message)
         self._taken = 0
-        batch = self._maker.finish(arrays)
         self._loop.times.note("write", begin)
         hooks.after(batch)
-        return batch, commit, counts
+        return batch, steps, counts
 
-    def steps_of(self, commit: Commit, first: int = 0) -> Steps:
-        """Returns steps of the newest rollout, which stay as they are until more is written.
+    def _arrays(self) -> BatchArrays:
+        """Returns the columns of the whole rollout."""
+        reader, continuation = self._reader, self._continuation
+        in_place = NOTHING if continuation.loaded_steps else reader.in_place()
+        try:
+            arrays = self._maker.begin(reader.signature, reader.observed, self._loop.steps, in_place)
+            continuation.copy(reader, arrays, 0)
+        finally:
+            reader.forget()
+        return arrays
 
-        Args:
-            commit: of the steps.
-            first: the first of them in the rollout.
-        """
-        begin = commit.page * self._store.arrays.page_rows + first * self._num_envs
-        return steps_of(commit, self._store.columns, begin, self._num_envs)
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    def partial(self) -> PartialRollout | None:
+        """Returns a copy of the steps of the rollout under way that were added; None if there are none."""
+        return self._continuation.partial(self._reader, self._num_envs)
+
+    def continue_after(self, steps: PartialRollout | None, continued: Sequence[int]) -> None:
+        """Lets the rollout that begins go on from a loaded state; the arguments are those of `Continuation`."""
+        self._continuation = Continuation(steps, continued)

@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import NOTHING, BatchArrays, BatchMaker
@@ -16,10 +15,9 @@ from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.copy_threads import CopyThreads
 from headrace.collectors.batches.episode_ids import EpisodeIds
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
-from headrace.collectors.batches.partial_rollout import PartialRollout
+from headrace.collectors.batches.partial_rollout import Continuation, PartialRollout
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.loop.step_counts import StepCounts
-from headrace.store.gather import Pool
 from headrace.views import View
 
 
@@ -77,9 +75,8 @@ class Assembly:
         self._note_left_out = left_out
         self._left_out: set[int] = set()
         self._lock = threading.Lock()
-        # Steps of a loaded state, by worker; and lanes whose first step since then continues an episode of it.
-        self._loaded: dict[int, PartialRollout] = {}
-        self._continued: dict[int, Sequence[int]] = {}
+        # Rollouts of a loaded state, by worker.
+        self._continuations: defaultdict[int, Continuation] = defaultdict(Continuation)
         if is_synchronous:
             lanes = num_envs * len(steps)
             self.makers = [BatchMaker(lanes, EpisodeNumbering(lanes), ViewColumns(views[0], lanes))]
@@ -105,9 +102,9 @@ class Assembly:
             counts: of all its steps.
         """
         if not self._is_synchronous:
-            maker, loaded = self.makers[worker_idx], self._loaded.get(worker_idx)
-            steps = rollout.steps + (0 if loaded is None else loaded.steps)
-            in_place = rollout.in_place() if loaded is None else NOTHING
+            maker, loaded_steps = self.makers[worker_idx], self._continuations[worker_idx].loaded_steps
+            in_place = NOTHING if loaded_steps else rollout.in_place()
+            steps = loaded_steps + rollout.steps
             arrays = maker.begin(rollout.signature, rollout.observed, steps, in_place)
             self._fill(arrays, 0, worker_idx, rollout)
             return Finished(maker.finish(arrays), {worker_idx: counts})
@@ -115,7 +112,9 @@ class Assembly:
         if self._arrays is None:
             self._arrays = maker.begin(rollout.signature, rollout.observed, self._steps)
             for worker in self._counts:  # They were complete in a loaded state.
-                self._loaded.pop(worker).copy_into(self._arrays, worker * self._num_envs)
+                loaded = self._continuations.pop(worker).loaded
+                assert loaded is not None
+                loaded.copy_into(self._arrays, worker * self._num_envs)
         self._fill(self._arrays, worker_idx * self._num_envs, worker_idx, rollout)
         with self._lock:
             self._counts[worker_idx] = counts
@@ -149,25 +148,16 @@ class Assembly:
     def _fill(self, arrays: BatchArrays, first: int, worker_idx: int, rollout: BlockReader) -> None:
         """Copies a rollout into the lanes of a batch from `first` on, and forgets its steps."""
         try:
-            self._copy(arrays, first, worker_idx, rollout)
+            self._continuations[worker_idx].copy(rollout, arrays, first, self._threads)
         finally:
             rollout.forget()
             self.lose(worker_idx)
-
-    def _copy(self, arrays: BatchArrays, first: int, worker_idx: int, rollout: BlockReader) -> None:
-        loaded, begin = self._loaded.get(worker_idx), 0
-        if loaded is not None:
-            loaded.copy_into(arrays, first)
-            begin = loaded.steps
-        if rollout.steps:
-            rollout.copy(arrays, first, self._threads, begin)
-            arrays.starts[begin, first + np.array(self._continued.get(worker_idx, ()), np.intp)] = False
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
     def note_continued(self, worker_idx: int, lanes: Sequence[int]) -> None:
         """Notes the lanes of a worker whose first step since a state was loaded continues an episode of the state."""
-        self._continued[worker_idx] = lanes
+        self._continuations[worker_idx].continued = lanes
 
     def partial(self, worker_idx: int, rollout: BlockReader) -> PartialRollout | None:
         """Returns a copy of the steps that a worker has taken for its next batch; None if there are none.
@@ -180,14 +170,8 @@ class Assembly:
             first = worker_idx * self._num_envs
             if self._arrays is not None:
                 return PartialRollout.of(self._arrays, slice(first, first + self._num_envs))
-            return self._loaded[worker_idx]
-        loaded = self._loaded.get(worker_idx)
-        steps = rollout.steps + (0 if loaded is None else loaded.steps)
-        if not steps:
-            return None
-        arrays = BatchArrays(rollout.signature, rollout.observed, self._num_envs, steps, Pool(), NOTHING)
-        self._copy(arrays, 0, worker_idx, rollout)
-        return PartialRollout.of(arrays, slice(None))
+            return self._continuations[worker_idx].loaded
+        return self._continuations[worker_idx].partial(rollout, self._num_envs)
 
     def load(self, partial: Mapping[int, PartialRollout], complete: Mapping[int, StepCounts]) -> None:
         """Goes on with steps of a state in place of the present ones.
@@ -197,13 +181,14 @@ class Assembly:
             complete: counts of those workers whose part of a synchronous batch is complete.
         """
         self._arrays, self._counts = None, dict(complete)
-        self._loaded, self._continued = dict(partial), {}
+        self._continuations.clear()
+        for worker_idx, steps in partial.items():
+            self._continuations[worker_idx].loaded = steps
 
     def lose(self, worker_idx: int) -> None:
         """Forgets the steps of a loaded state, unless they are a complete part of a synchronous batch."""
-        self._continued.pop(worker_idx, None)
         if worker_idx not in self._counts:
-            self._loaded.pop(worker_idx, None)
+            self._continuations.pop(worker_idx, None)
 
     def counts_of(self, worker_idx: int) -> StepCounts | None:
         """Returns the counts of the rollout of a worker in the batch that was asked for; None: it is not complete."""

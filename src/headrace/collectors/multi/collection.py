@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.copy_threads import CopyThreads
@@ -279,8 +278,7 @@ class Collection:
         in_progress = [rollout is not None for rollout in rollouts]
         with self._status.changed:
             for maker, own in zip(makers, state["lanes"], strict=True):
-                # The workers tell which episodes go on: by then some may have been reset.
-                maker.load_state_dict(own, np.zeros(len(own["numbering"]["ids"]), np.bool_))
+                maker.load_state_dict(own)
             self.batches.load_state_dict(state["waiting"], makers, is_asked=state["is_asked"])
             self._tally.load_state_dict(state["tally"])
             self._load_partial(state["partial"])

@@ -12,11 +12,11 @@ import cloudpickle
 from headrace.collectors.failures import failed
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.parts import LoopParts
+from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.messages import Answer, Question
 from headrace.collectors.paths import follow_path
 from headrace.collectors.states import check_num_envs, check_weights, load_weights, saved_weights
 from headrace.collectors.worker.generators import generators_state, load_generators_state
-from headrace.collectors.worker.turn import RolloutTurn
 from headrace.leases.frames import Payload
 
 

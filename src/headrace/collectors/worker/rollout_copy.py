@@ -40,11 +40,12 @@ class RolloutCopy:
         numbering = EpisodeNumbering(num_envs)
         self._maker = BatchMaker(num_envs, numbering, ViewColumns(loop.views, num_envs), worker_idx)
         lengths = loop.episode_lengths
-        # Episodes may be under way: their next step is not the first one.
         is_open = lengths > 0
         ids = np.cumsum(is_open) - 1
         state = {"next_id": int(is_open.sum()), "ids": ids, "lengths": lengths}
-        numbering.load_state_dict(state, is_open)
+        numbering.load_state_dict(state)
+        # Lanes whose episodes were under way before the first rollout: their next step is not the first one.
+        self._continued = np.flatnonzero(is_open)
         self._signature: Signature | None = None
         self._grantor: LeaseGrantor | None = None
 
@@ -89,4 +90,6 @@ class RolloutCopy:
         """Returns the rollout as a batch `[n, T, ...]`."""
         arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._loop.steps)
         self._reader.copy_into(arrays, 0)
+        arrays.starts[0, self._continued] = False
+        self._continued = self._continued[:0]
         return self._maker.finish(arrays)

@@ -98,8 +98,8 @@ class StagedRollouts:
             Exception: raised by the hook or by `postproc`.
         """
         loop = self._loop
-        batch, commit, counts = self._rows.complete(self._hooks)
-        _, steps, following = self._stored.of(batch, self._rows.steps_of(commit), loop.following())
+        batch, steps, counts = self._rows.complete(self._hooks)
+        _, steps, following = self._stored.of(batch, steps, loop.following())
         loop.end()
         self._write(steps, following, counts)
 

@@ -14,6 +14,7 @@ from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.task import Task
+from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.messages import (
     MoreColumns,
     NotStored,
@@ -29,7 +30,6 @@ from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.inbox import Ending, Loaded, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.seeds import WorkerSeeds
-from headrace.collectors.worker.turn import RolloutTurn
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye

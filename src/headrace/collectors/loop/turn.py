@@ -1,4 +1,4 @@
-"""The rollout that a worker collects."""
+"""The rollout that a loop collects."""
 
 # Rules: collectors CQ1, CQ3
 
