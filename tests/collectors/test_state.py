@@ -349,6 +349,10 @@ def test_workers_without_the_state_of_the_environments(kind, take):
     options = {"frames_per_batch": 24, "num_envs": 2, **options}
     with make("CartPole-v1", seed=5, **options) as collector:
         before = take(collector, 3)
+        if kind == "asynchronous":  # Else a rollout under way goes on, and its episodes begin anew within it.
+            group = collector._group
+            with group.status.changed:
+                assert group.status.changed.wait_for(lambda: len(group.collection.batches) == 2, 40)
         state = copied(collector.state_dict())
         waiting = len(state["collector"]["waiting"])
     with make("CartPole-v1", seed=6, **options) as other:
