@@ -101,19 +101,25 @@ def private_mapping(nbytes: int) -> mmap.mmap:
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
 
 
+def machine_nbytes() -> int:
+    """Returns the bytes of memory of the machine; on Windows those that Windows would still grant."""
+    if sys.platform == "win32":
+        return _grantable_on_windows()
+    with suppress(AttributeError, OSError, ValueError):
+        pages = os.sysconf("SC_PHYS_PAGES")
+        if pages > 0:
+            return os.sysconf("SC_PAGE_SIZE") * pages
+    return _UNKNOWN_MEMORY
+
+
 def reservable_nbytes() -> int:
     """Returns the bytes that a store without capacity reserves.
 
     This is twice the memory of the machine if a reservation is free: a replay runs out of memory long before. Windows
     counts reservations, so it is a quarter of the bytes that Windows would still grant.
     """
-    if sys.platform == "win32":
-        return _grantable_on_windows() // 4
-    with suppress(AttributeError, OSError, ValueError):
-        pages = os.sysconf("SC_PHYS_PAGES")
-        if pages > 0:
-            return 2 * os.sysconf("SC_PAGE_SIZE") * pages
-    return 2 * _UNKNOWN_MEMORY
+    nbytes = machine_nbytes()
+    return nbytes // 4 if sys.platform == "win32" else 2 * nbytes
 
 
 def _grantable_on_windows() -> int:

@@ -77,6 +77,15 @@ def test_bq1_sizes(arguments, error, message):
         BatchQueue(0, **arguments)
 
 
+@pytest.mark.parametrize(("batch_size", "num_buffers"), [(10**20, 3), (2**40, 3), (2, 10**14)])
+def test_bq2_batches_that_the_machine_cannot_hold_are_refused(batch_size, num_buffers):
+    """The memory is taken at once, so it is not asked for."""
+    with pytest.raises(
+        ValueError, match=f"num_buffers={num_buffers} batches of {8 * batch_size} bytes each; choose"
+    ):
+        BatchQueue(0, batch_size, num_buffers=num_buffers)
+
+
 @pytest.mark.parametrize("copy", [True, False])
 def test_bq2_a_batch_is_one_contiguous_buffer_a_leaf(copy):
     queue = BatchQueue({"a": np.zeros((2, 3)), "b": 0}, 4)

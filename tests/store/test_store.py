@@ -243,6 +243,12 @@ def test_wide_rows_take_little_more_than_what_is_held():
         assert used <= 4 * 5 * store.row_bytes
 
 
+def test_rows_beyond_every_address_are_refused():
+    """C3"""
+    with pytest.raises(StoreFull, match="expected room for .* bytes, reserved for"):
+        Store(Signature({"x": ArraySpec((2**40, 2**20), np.int64)}), 10)
+
+
 def test_a_full_store_keeps_everything_and_goes_on():
     """C3: nothing that was stored is lost, the step is not stored, and the writer goes on when pages leave."""
     store = make_store(16, page_rows=2)

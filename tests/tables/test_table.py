@@ -67,6 +67,8 @@ def test_a_table_is_an_immutable_description():
         ({"name": ""}, "name"),
         ({"max_size": 0}, "max_size"),
         ({"max_times_sampled": -1}, "max_times_sampled"),
+        ({"max_times_sampled": 2**63}, "max_times_sampled: expected at most 9223372036854775807"),
+        ({"max_size": 2**63}, "max_size: expected at most 9223372036854775807"),
         ({"max_size": 5, "rate_limiter": MinSize(6)}, "never open"),
         ({"max_size": 5, "rate_limiter": SampleToInsertRatio(1, 6, 3)}, "never open"),
     ],

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from headrace.checks import check_seconds, shown
+from headrace.checks import check_count, check_seconds
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.forking import ForkFollowers, HomeProcess
 from headrace.server.queue_core import BatchQueueInfo, QueueCore
 from headrace.spec import ArraySpec, Signature
+from headrace.system import machine_nbytes
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
 from headrace.trees import build, compile_tree
 
@@ -28,6 +28,8 @@ _REMEDY = (
 )
 
 
+# About what a slot takes beside its batch.
+_SLOT_NBYTES = 1 << 10
 _QUEUES = ForkFollowers()
 
 
@@ -67,7 +69,7 @@ class BatchQueue(Closing):
         signature: of a sample.
 
     Raises:
-        ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`.
+        ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`, or the batches need more memory than the machine has.
         SpecError: a leaf that is not an array of numbers.
         TypeError: a number that is not an integer.
 
@@ -84,12 +86,13 @@ class BatchQueue(Closing):
     def __init__(
         self, example: Any, batch_size: int, *, num_buffers: int = 3, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._batch_size = _integer("batch_size", batch_size, 1)
-        slots = _integer("num_buffers", num_buffers, 2)
+        self._batch_size = check_count("batch_size", batch_size, 1)
+        slots = check_count("num_buffers", num_buffers, 2)
         self.signature = Signature.like(example)
         specs = self.signature.columns
         if not specs:
             raise ValueError(f"example: expected at least one array, got {example!r:.80}")
+        _check_memory(specs.values(), self._batch_size, slots)
         self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
         self._checks = [LeafCheck(path, spec) for path, spec in specs.items()]
         self._read = checked_reader(self._node, self._checks)
@@ -191,10 +194,16 @@ def core_of(queue: BatchQueue) -> QueueCore:
     return queue._core
 
 
-def _integer(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: expected an integer >= {least}, got {shown(value)}")
-    number = operator.index(value)
-    if number < least:
-        raise ValueError(f"{name}: expected an integer >= {least}, got {number}")
-    return number
+def _check_memory(specs: Iterable[ArraySpec], batch_size: int, slots: int) -> None:
+    """Checks that the machine can have the memory of all batches, which is taken at once.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    nbytes = batch_size * sum(spec.nbytes for spec in specs)
+    machine = machine_nbytes()
+    if slots * (nbytes + _SLOT_NBYTES) > machine:
+        raise ValueError(
+            f"expected batches that fit into the {machine} bytes of this machine, got num_buffers={slots} batches of "
+            f"{nbytes} bytes each; choose a smaller batch_size or num_buffers"
+        )

@@ -85,7 +85,7 @@ class Store(PagePool):
         try:
             self.arena = make_arena(self.layout.nbytes)
             self.index = make_index(self.index_layout.nbytes)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             nbytes = self.layout.nbytes + self.index_layout.nbytes
             raise out_of_space(f"{nbytes} bytes, reserved for {num_pages * page_rows} rows", error) from error
         index: dict[str, NDArray[Any]] = self.index_layout.arrays(self.index)

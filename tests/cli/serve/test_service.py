@@ -270,6 +270,7 @@ def test_check_starts_nothing(settings, tmp_path):
     [
         ('token = { environment = "HEADRACE_TOKEN" }', "", "s.toml:2: address: other machines reach tcp://0.0.0.0:1"),
         ("batch_size = 2", "batch_size = 0", "s.toml:20: queues.q: batch_size: "),
+        ("batch_size = 2", "batch_size = 1_000_000_000_000", "s.toml:20: queues.q: expected batches that fit into "),
         ("capacity = 100", "capacity = 0", "s.toml:11: replays.r: capacity: "),
     ],
 )  # fmt: skip

@@ -223,6 +223,11 @@ def test_every_form(read, tmp_path, monkeypatch):
         ("[replays.r]", "token = { }\n[replays.r]", "3: token: expected either environment = "),
         (
             "[replays.r]",
+            'token = { file = "\\u0000" }\n[replays.r]',
+            "3: token.file: expected a file with a secret, got embedded null byte",
+        ),
+        (
+            "[replays.r]",
             'token = { file = "none" }\n[replays.r]',
             "3: token.file: expected a file with a secret, got ",
         ),

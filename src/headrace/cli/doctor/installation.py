@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.cli.doctor.report import Report
 from headrace.cli.library_versions import installed_version
 from headrace.kernels import plain
-from headrace.system import has_gil, has_sealed_memory, is_linux, processors, reservable_nbytes
+from headrace.system import has_gil, has_sealed_memory, is_linux, machine_nbytes, processors
 
 # Descriptors of a process with some tens of workers or connections.
 _FEW_DESCRIPTORS = 1024
@@ -94,7 +94,7 @@ def _processors(report: Report) -> None:
 
 
 def _memory(report: Report) -> None:
-    physical = reservable_nbytes() / 2 / _GIB
+    physical = machine_nbytes() / _GIB
     limit = _container_limit()
     if limit is None or limit / _GIB >= physical:
         report.ok("memory", f"{physical:.1f} GiB")

@@ -245,7 +245,7 @@ def _token(document: Document, key: Key, given: TokenSection | None) -> str | No
         case None, str(file):
             try:
                 found = (document.path.parent / file).read_text("utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError) as error:  # Not UTF-8, or a name that cannot be one.
                 raise document.error((*key, "file"), f"expected a file with a secret, got {error}") from error
             if not found:
                 raise document.error((*key, "file"), f"{file} is empty; write the secret into it")

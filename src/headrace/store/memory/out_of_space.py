@@ -5,15 +5,16 @@ from __future__ import annotations
 from headrace.errors import StoreFull
 
 
-def out_of_space(wanted: str, error: OSError) -> StoreFull:
+def out_of_space(wanted: str, error: OSError | OverflowError) -> StoreFull:
     """Returns the error to raise, from `error`, when memory or the disk is full.
 
     Args:
         wanted: the amount and its purpose.
-        error: of the system.
+        error: of the system; OverflowError for more bytes than it can count.
     """
+    reason = getattr(error, "strerror", None) or error
     return StoreFull(
-        f"the store cannot grow: expected room for {wanted}, got {error.strerror or error}. Nothing that was stored is "
+        f"the store cannot grow: expected room for {wanted}, got {reason}. Nothing that was stored is "
         "lost. Free memory or disk space, give the store a smaller capacity or its tables a smaller max_size, or let "
         "items leave (max_times_sampled, delete); then go on"
     )

@@ -18,6 +18,9 @@ from headrace.tables.description.selectors import (
     Uniform,
 )
 
+# Items are counted in int64.
+_LARGEST_COUNT = 2**63 - 1
+
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class Table:
@@ -35,8 +38,8 @@ class Table:
             "Prioritized Experience Replay" (2016).
 
     Raises:
-        ValueError: an empty name, max_size < 1, max_times_sampled < 0, a new_priority that is negative or not finite,
-            or a limiter that could never open.
+        ValueError: an empty name, max_size < 1, max_times_sampled < 0, one of them >= 2^63, a new_priority that is
+            negative or not finite, or a limiter that could never open.
 
     >>> from headrace.replay import selectors
     >>> Table("replay", sampler=selectors.Uniform(), remover=selectors.Fifo(), max_size=1000).max_size
@@ -73,6 +76,9 @@ class Table:
                 )
         max_times_sampled = check_count(f"table {name!r}: max_times_sampled", max_times_sampled, 0)
         check_size(name, max_size, rate_limiter)
+        for field, number in (("max_size", max_size), ("max_times_sampled", max_times_sampled)):
+            if number > _LARGEST_COUNT:
+                raise ValueError(f"table {name!r}: {field}: expected at most {_LARGEST_COUNT}, got {number}")
         fields = {
             "name": name,
             "sampler": sampler,
