@@ -27,15 +27,16 @@ from bench.uniform import samples
 
 ROOT = Path(__file__).parents[1]
 SMALL, FRAME, LARGE = 20, 28 << 10, 1 << 20
+SAMPLES_IN_FLIGHT, MANY_SAMPLES_IN_FLIGHT = 64, 1024
 IN_FLIGHT = 16
 
 
 def cases() -> list[Case]:
     return [
-        *_queue_cases("20 B, 1 client", SMALL, 1, {"unix": Goal(least=400e3), "tcp": Goal(least=400e3)}),
-        *_queue_cases("20 B, 4 clients", SMALL, 4, {"unix": Goal(least=600e3)}),
-        *_queue_cases("28 KB", FRAME, 1, {"unix": Goal(least=5.0), "tcp": Goal(least=2.5)}, "GB/s"),
-        *_queue_cases("1 MB", LARGE, 1, {"unix": Goal(ratio=0.7), "tcp": Goal(ratio=0.8)}, "GB/s"),
+        *_small_cases("20 B, 1 client", 1, {"unix": Goal(least=400e3), "tcp": Goal(least=400e3)}),
+        *_small_cases("20 B, 4 clients", 4, {"unix": Goal(least=600e3)}),
+        *_queue_cases("28 KB", FRAME, 1, {"unix": Goal(least=5.0), "tcp": Goal(least=2.5)}, unit="GB/s"),
+        *_queue_cases("1 MB", LARGE, 1, {"unix": Goal(ratio=0.7), "tcp": Goal(ratio=0.8)}, unit="GB/s"),
         contest_case("server/queue, 64 clients", _many_clients, Goal(ratio=0.9)),
         contest_case("server/queue, written to sampled", _round_trips, Goal(ratio=1 / 3)),
         _replay_case("small, unix", "unix", Goal(least=12e3)),
@@ -93,21 +94,34 @@ def started_child(*arguments: object) -> Iterator[Child]:
 # ---- queues ----------------------------------------------------------------------------------------------------------
 
 
+def _small_cases(name: str, clients: int, goals: Mapping[str, Goal]) -> list[Case]:
+    """Each also with many samples in flight."""
+    many = _queue_cases(
+        f"{name}, {MANY_SAMPLES_IN_FLIGHT} in flight", SMALL, clients, goals, MANY_SAMPLES_IN_FLIGHT
+    )
+    return [*_queue_cases(name, SMALL, clients, goals), *many]
+
+
 def _queue_cases(
-    name: str, nbytes: int, clients: int, goals: Mapping[str, Goal], unit: str = "samples/s"
+    name: str,
+    nbytes: int,
+    clients: int,
+    goals: Mapping[str, Goal],
+    in_flight: int = SAMPLES_IN_FLIGHT,
+    unit: str = "samples/s",
 ) -> list[Case]:
     return [
-        contest_case(f"server/queue {name}, {kind}", _queue(nbytes, clients, kind, unit), goal)
+        contest_case(f"server/queue {name}, {kind}", _queue(nbytes, clients, kind, in_flight, unit), goal)
         for kind, goal in goals.items()
     ]
 
 
-def _queue(nbytes: int, clients: int, kind: str, unit: str) -> Callable[[Plan], Any]:
+def _queue(nbytes: int, clients: int, kind: str, in_flight: int, unit: str) -> Callable[[Plan], Any]:
     @contextmanager
     def prepare(_: Plan) -> Iterator[Contest]:
         with ExitStack() as stack:
             batch = max(1, min(BATCH, (8 << 20) // nbytes))
-            run = stack.enter_context(_sent(nbytes, batch, kind, [1] * clients))
+            run = stack.enter_context(_sent(nbytes, batch, kind, [1] * clients, in_flight))
             if kind == "unix" and nbytes == LARGE:
                 limit, name = _copies(nbytes, batch), "memcpy"
             else:
@@ -124,7 +138,9 @@ def _queue(nbytes: int, clients: int, kind: str, unit: str) -> Callable[[Plan], 
 
 
 @contextmanager
-def _sent(nbytes: int, batch: int, kind: str, clients: list[int]) -> Iterator[Run]:
+def _sent(
+    nbytes: int, batch: int, kind: str, clients: list[int], in_flight: int = SAMPLES_IN_FLIGHT
+) -> Iterator[Run]:
     """A run takes so many batches of samples that child processes send, each with some clients."""
     queue = hr.BatchQueue(sample_of(nbytes), batch)
     with ExitStack() as stack:
@@ -132,7 +148,8 @@ def _sent(nbytes: int, batch: int, kind: str, clients: list[int]) -> Iterator[Ru
         where: dict[str, Any] = {"address": None, "unix": f"{folder}/s"} if kind == "unix" else {}
         server = stack.enter_context(hr.Server({"q": queue}, **where))
         children = [
-            stack.enter_context(started_child("sender", server.address, nbytes, count)) for count in clients
+            stack.enter_context(started_child("sender", server.address, nbytes, count, in_flight))
+            for count in clients
         ]
         for child in children:
             child.line()

@@ -1,6 +1,6 @@
 """Run by `bench.server`: the other process of a figure. Each line of its input is an amount of work; it answers a line.
 
-sender ADDRESS NBYTES CLIENTS    samples of so many bytes to the queue "q", by so many clients in turn
+sender ADDRESS NBYTES CLIENTS IN_FLIGHT    samples of so many bytes to the queue "q", by so many clients in turn
 raw ADDRESS NBYTES               the same number of bytes over a bare socket
 echo ADDRESS                     bare round trips: sends back what comes
 replay KIND PATH                 serves a replay of "small" steps or "frames"; its first line is its addresses
@@ -41,12 +41,14 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
-def sender(address: str, nbytes: str, clients: str, stack: ExitStack) -> Callable[[int], object]:
+def sender(
+    address: str, nbytes: str, clients: str, in_flight: str, stack: ExitStack
+) -> Callable[[int], object]:
+    sample = sample_of(int(nbytes))
     queues = [
-        stack.enter_context(hr.Client(address)).queue("q", example=sample_of(int(nbytes)))
+        stack.enter_context(hr.Client(address)).queue("q", example=sample, max_in_flight=int(in_flight))
         for _ in range(int(clients))
     ]
-    sample = sample_of(int(nbytes))
     numbers = itertools.count()
 
     def send(count: int) -> None:
