@@ -38,7 +38,6 @@ def cases() -> list[Case]:
         *_queue_cases("28 KB", FRAME, 1, {"unix": Goal(least=5.0), "tcp": Goal(least=2.5)}, unit="GB/s"),
         *_queue_cases("1 MB", LARGE, 1, {"unix": Goal(ratio=0.7), "tcp": Goal(ratio=0.8)}, unit="GB/s"),
         contest_case("server/queue, 64 clients", _many_clients, Goal(ratio=0.9)),
-        contest_case("server/queue, written to sampled", _round_trips, Goal(ratio=1 / 3)),
         _replay_case("small, unix", "unix", Goal(least=12e3)),
         _replay_case("small, tcp", "tcp", Goal(least=5e3)),
         contest_case("server/replay frames, unix", _frames, Goal(ratio=0.7)),
@@ -180,9 +179,9 @@ def _sent(
 def _bare(nbytes: int, batch: int, kind: str) -> Iterator[Run]:
     """A run receives so many batches over a bare socket, each in one piece into memory that is kept."""
     with ExitStack() as stack:
-        listening, address = stack.enter_context(_listening(kind))
+        listener, address = stack.enter_context(listening(kind))
         child = stack.enter_context(started_child("raw", address, min(batch * nbytes, 8 << 20)))
-        connection = stack.enter_context(listening.accept()[0])
+        connection = stack.enter_context(listener.accept()[0])
         child.line()
         memory = np.zeros((3, batch * nbytes), np.uint8)
 
@@ -201,17 +200,18 @@ def _bare(nbytes: int, batch: int, kind: str) -> Iterator[Run]:
 
 
 @contextmanager
-def _listening(kind: str) -> Iterator[tuple[socket.socket, str]]:
+def listening(kind: str) -> Iterator[tuple[socket.socket, str]]:
+    """Yields a bare socket that listens, and its address."""
     with ExitStack() as stack:
         if kind == "tcp":
-            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            yield listening, f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            yield listener, f"tcp://127.0.0.1:{listener.getsockname()[1]}"
             return
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        listening = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        listening.bind(f"{folder}/s")
-        listening.listen()
-        yield listening, f"unix://{folder}/s"
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(f"{folder}/s")
+        listener.listen()
+        yield listener, f"unix://{folder}/s"
 
 
 def _copies(nbytes: int, batch: int) -> Run:
@@ -235,40 +235,6 @@ def _many_clients(plan: Plan) -> Iterator[Contest]:
     clients = plan.size(64, 2)
     with _sent(SMALL, BATCH, "unix", [clients]) as many, _sent(SMALL, BATCH, "unix", [1]) as one:
         yield Contest(ours=many, limit=one, limit_name="one client", per_call=BATCH, unit="samples/s")
-
-
-@contextmanager
-def _round_trips(_: Plan) -> Iterator[Contest]:
-    """A client of a queue of batches of one: sends a sample, and takes it."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        child = stack.enter_context(started_child("queue", f"{folder}/q"))
-        address = child.line().split()[-1]
-        child.line()
-        queue = stack.enter_context(hr.Client(address)).queue("q")
-        sample = sample_of(64)
-
-        def ours(count: int) -> None:
-            for number in range(count):
-                sample[0] = number
-                queue.send(sample)
-                if queue.sample(timeout=60)[0][0, 0] != number:
-                    raise AssertionError("another sample came")
-
-        listening, bare = stack.enter_context(_listening("unix"))
-        echo = stack.enter_context(started_child("echo", bare))
-        connection = stack.enter_context(listening.accept()[0])
-        echo.line()
-        data = bytes(64)
-
-        def limit(count: int) -> None:
-            echo.begin(count)
-            for _ in range(count):
-                connection.sendall(data)
-                connection.recv(64)
-            echo.line()
-
-        yield Contest(ours=ours, limit=limit, limit_name="bare round trip", unit="samples/s")
 
 
 # ---- replays ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ echo ADDRESS                     bare round trips: sends back what comes
 replay KIND PATH                 serves a replay of "small" steps or "frames"; its first line is its addresses
 games CONTENT STEPS              serves a replay of frames over TCP; its first line is its address
 queue PATH                       serves a queue of batches of one sample
+stamped ADDRESS BARE             a sample with the time to the queue "q", for each byte that comes over a bare socket
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import itertools
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,11 +24,18 @@ import numpy as np
 import headrace as hr
 
 CHUNK = 1 << 20
+# Of a sample whose way is timed.
+NBYTES = 64
 
 
 def sample_of(nbytes: int) -> np.ndarray:
     """Returns a sample of so many bytes, whose first value will be its number."""
     return np.zeros(nbytes // 4, np.int32)
+
+
+def stamped() -> np.ndarray:
+    """Returns a sample whose first value will be a time in nanoseconds."""
+    return np.zeros(NBYTES // 8, np.int64)
 
 
 def connect(address: str) -> socket.socket:
@@ -77,7 +86,7 @@ def echo(address: str, stack: ExitStack) -> Callable[[int], object]:
 
     def answer(count: int) -> None:
         for _ in range(count):
-            connection.sendall(connection.recv(64))
+            connection.sendall(connection.recv(NBYTES))
 
     return answer
 
@@ -106,10 +115,25 @@ def games(content: str, steps: str, stack: ExitStack) -> Callable[[int], object]
 
 
 def queue(path: str, stack: ExitStack) -> Callable[[int], object]:
-    served = hr.BatchQueue(sample_of(64), 1, num_buffers=16)
+    served = hr.BatchQueue(sample_of(NBYTES), 1, num_buffers=16)
     server = stack.enter_context(hr.Server({"q": served}, unix=Path(path)))
     print(*server.addresses, flush=True)
     return int
+
+
+def stamping(address: str, bare: str, stack: ExitStack) -> Callable[[int], object]:
+    sample = stamped()
+    queue = stack.enter_context(hr.Client(address)).queue("q", example=sample)
+    connection = stack.enter_context(connect(bare))
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            connection.recv(1)
+            sample[0] = time.monotonic_ns()
+            queue.send(sample)
+        queue.wait()
+
+    return send
 
 
 def main(what: str, *arguments: str) -> None:
@@ -120,6 +144,7 @@ def main(what: str, *arguments: str) -> None:
         "replay": replay,
         "games": games,
         "queue": queue,
+        "stamped": stamping,
     }
     with ExitStack() as stack:
         work = kinds[what](*arguments, stack)

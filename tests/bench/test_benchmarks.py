@@ -31,6 +31,7 @@ SLOW = (
 SERVER = (
     "server/queue 20 B, 1 client, unix",
     "server/queue, written to sampled",
+    "server/queue, written to sampled by the learner, tcp",
     "server/replay small, tcp",
     "compression/noise, bytes",
 )

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -763,6 +764,27 @@ def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkey
             remote.send(number)
         remote.wait(5)
     assert counts == [1, 1, 1, 32, 32, 32, 32, 31]
+
+
+def test_samples_one_by_one_leave_at_once(address, monkeypatch):
+    """Without the thread in the background, and with confirmations that no call has waited for."""
+    monkeypatch.setattr(Flusher, "flush", lambda *_: None)
+    monkeypatch.setattr(Flusher, "watch", lambda *_: None)
+    counts = counted_messages(monkeypatch)
+    queue = hr.BatchQueue(0, 1, num_buffers=9)
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        stream = remote._stream
+
+        def is_confirmed(number):
+            return stream._count.get() == number if stream._is_shared else stream._sender.link._poll.poll(0)
+
+        for number in range(5):
+            if number:
+                until(partial(is_confirmed, number))
+            remote.send(number)
+        remote.wait(5)
+    assert counts == [1] * 5
 
 
 @pytest.fixture

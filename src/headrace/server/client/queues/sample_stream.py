@@ -151,16 +151,29 @@ class SampleStream:
             if self._blocks is not None:
                 self._blocks.place(rows)
             rows.append(values)
-            sender = self._sender
             if rows.written >= self._full_at:
                 self._gathers = self._came_fast = True
                 self._send()
-            elif not self._gathers and (sender is None or self._count.get() >= self._sent):
+            elif not self._gathers and self._is_idle():
                 self._gathers = self._came_fast = rows.written - self._sent >= _MANY_TOGETHER
                 self._send()
             elif not self._will_flush:
                 self._flush_later()
             self._let_be_quiet()
+
+    def _is_idle(self) -> bool:
+        """Returns whether nothing is in flight, with the lock held.
+
+        The first sample behind a message looks for the message's confirmation, which may wait in the socket: nobody
+        reads that while samples are sent one by one.
+        """
+        sender = self._sender
+        if sender is None or self._count.get() >= self._sent:
+            return True
+        if self._is_shared or self._rows.written > self._sent + 1:
+            return False
+        sender.link.look()
+        return self._count.get() >= self._sent
 
     def _let_be_quiet(self) -> None:
         """Lets `put_quickly` write the next samples if they only wait for a full message; the lock is held."""
