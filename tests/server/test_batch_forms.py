@@ -145,7 +145,7 @@ def test_a_form_that_is_not_a_batch_of_the_views_is_refused(names, views, form):
         reply = Reply(1, None)
         reply.form, reply.payload = found, payload
         with pytest.raises(ProtocolError, match="not a batch"):
-            batch_of(reply, MappedBlocks(may_map=False), signature, {"n": hr.View("n")} if views else None)
+            batch_of(reply, signature, {"n": hr.View("n")} if views else None)
 
 
 def test_a_payload_of_another_length_is_refused():

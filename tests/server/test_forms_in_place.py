@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.leases.channel import Channel
 from headrace.leases.frames import ProtocolError
 from headrace.server.client.batch_form import BatchForm, split_payload
 from headrace.server.client.batches import batch_of
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
+from headrace.server.client.placed_arrays import named_blocks
 from headrace.server.client.reply import Reply
-from headrace.server.messages.answers import PlacedArray, Sampled, SampledAgain
+from headrace.server.messages.answers import AnyAnswer, PlacedArray, Sampled, SampledAgain
+from headrace.server.messages.requests import AnyRequest, Ping
 from headrace.server.serving.batches import batch_arena
 from headrace.system import has_sealed_memory
 
@@ -126,18 +129,6 @@ def test_arrays_at_other_places_of_blocks_are_described_again(tmp_path, answers,
 # ---- hostile servers -------------------------------------------------------------------------------------------------
 
 
-class Blocks:
-    """Blocks of so many bytes, by number."""
-
-    def __init__(self, **nbytes):
-        self._nbytes = {int(name[1:]): size for name, size in nbytes.items()}
-
-    def array(self, number):
-        if number not in self._nbytes:
-            raise ProtocolError(f"block {number} was not granted")
-        return np.zeros(self._nbytes[number], np.uint8)
-
-
 def form_of(*places):
     """Returns a form of a batch of one item, and its payload: the numbers of the item."""
     numbers = [
@@ -151,10 +142,12 @@ def form_of(*places):
     return answer, bytes(40)
 
 
-def received(answer, payload, blocks, form=None):
+def received(answer, payload, sizes, form=None):
+    """Returns the batch of an answer whose blocks have so many bytes, and its form."""
     reply = Reply(1, None)
     reply.form, reply.answer, reply.payload = form or BatchForm(answer, len(payload)), answer, payload
-    return batch_of(reply, blocks, SIGNATURE, {"0": hr.View("n")}), reply.form
+    reply.blocks = {number: np.zeros(sizes[number], np.uint8) for number in named_blocks(answer)}
+    return batch_of(reply, SIGNATURE, {"0": hr.View("n")}), reply.form
 
 
 @pytest.mark.parametrize(
@@ -165,25 +158,24 @@ def received(answer, payload, blocks, form=None):
         PlacedArray("<i8", (1,), 1, 4),
         PlacedArray("<i8", (1 << 62, 1 << 62), 1, 0),
         PlacedArray("O", (1,), 1, 0),
-        PlacedArray("<i8", (1,), 2, 0),
     ],
 )
 def test_a_form_outside_its_blocks_is_refused(place):
     with pytest.raises(ProtocolError, match="not a batch"):
-        received(*form_of(place), Blocks(b1=16))
+        received(*form_of(place), {1: 16})
 
 
-@pytest.mark.parametrize("blocks", [(), (1,), (1, 2, 3), (1, 7), (1, 3)])
+@pytest.mark.parametrize("blocks", [(), (1,), (1, 2, 3), (1, 1), (1, 3)])
 def test_an_answer_with_other_blocks_than_its_form_is_refused(blocks):
-    """Too few, too many, one that was not granted, and one that is too small."""
-    mapped = Blocks(b1=64, b2=64, b3=16)
+    """Too few, too many, one twice, and one that is too small."""
+    sizes = {1: 64, 2: 64, 3: 16}
     answer, payload = form_of(PlacedArray("<i8", (2,), 1, 8), PlacedArray("<i8", (2,), 2, 8))
-    batch, form = received(answer, payload, mapped)
+    batch, form = received(answer, payload, sizes)
     assert list(batch.data) == ["0", "1"]
     again = SampledAgain(number=2, form=0, blocks=(2, 1))
-    assert received(again, payload, mapped, form)[0]["1"].tolist() == [0, 0]
+    assert received(again, payload, sizes, form)[0]["1"].tolist() == [0, 0]
     with pytest.raises(ProtocolError, match="not a batch"):
-        received(SampledAgain(number=3, form=0, blocks=blocks), payload, mapped, form)
+        received(SampledAgain(number=3, form=0, blocks=blocks), payload, sizes, form)
 
 
 def test_several_batches_in_the_same_blocks_are_refused():
@@ -191,7 +183,63 @@ def test_several_batches_in_the_same_blocks_are_refused():
         split_payload(SampledAgain(number=1, form=0, count=2, blocks=(1,)), bytes(80))
 
 
-def test_blocks_of_an_answer_over_tcp_are_refused():
-    answer, payload = form_of(PlacedArray("<i8", (2,), 1, 8))
-    with pytest.raises(ProtocolError, match="did not grant"):
-        received(answer, payload, MappedBlocks(may_map=False))
+@pytest.mark.parametrize("is_again", [False, True])
+def test_blocks_that_were_not_granted_end_the_connection(is_again):
+    """And with it the wait, whether the answer describes a form or names one."""
+    near, far = Channel.pair(AnyAnswer)
+    far.expect(AnyRequest, 1 << 20, 0)
+    link = Link(near, "unix:///x", {}, MappedBlocks(may_map=True))
+    reply = link.begin(Ping())
+    if is_again:
+        answer, payload = form_of()
+        answer.number = 0
+        far.send(answer, payload=payload)
+        far.send(SampledAgain(number=reply.number, form=0, blocks=(7,)), payload=payload)
+    else:
+        answer, payload = form_of(PlacedArray("<i8", (2,), 7, 8))
+        answer.number = reply.number
+        far.send(answer, payload=payload)
+    with pytest.raises(hr.Disconnected, match="block 7, which it did not grant"):
+        link.wait(reply, 5)
+    link.close()
+    far.close()
+
+
+# ---- answers that nobody reads ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def granted(monkeypatch):
+    """Numbers of the blocks that clients map."""
+    found, grant = [], MappedBlocks.grant
+
+    def counted(blocks, numbers, sizes, descriptors):
+        found.extend(numbers)
+        grant(blocks, numbers, sizes, descriptors)
+
+    monkeypatch.setattr(MappedBlocks, "grant", counted)
+    return found
+
+
+STACKS = {"n": hr.View("n"), "stack": hr.View("image", shift=[-1, 0])}
+
+
+def test_loaders_that_end_give_back_the_blocks_of_batches_on_their_way(tmp_path, granted):
+    with opened(tmp_path) as remote:
+        for _ in range(40):
+            with hr.loaders.Loader(remote, "t", 40, views=STACKS, prefetch=4) as loader:
+                next(loader)
+    # Those of one loader, and of the answers to the one before that have not come yet.
+    assert len(granted) <= 20
+
+
+def test_an_answer_to_a_request_that_was_given_up_gives_back_its_block(tmp_path, granted):
+    with opened(tmp_path) as remote:
+        sampling = remote._sampling
+        link = sampling.calls.link(20.0)
+        for _ in range(20):
+            request = sampling.request("t", 40, 20.0)
+            [reply] = sampling.ask(request, sampling.key_of(STACKS), link)
+            link.cancel(reply)
+            remote.sample("t", 40, views=STACKS)  # Its answer comes behind the other one.
+    assert len(granted) <= 4

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from headrace.leases.frames import Payload, ProtocolError
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batch_builder import BatchBuilder
-from headrace.server.client.blocks import MappedBlocks
-from headrace.server.client.placed_arrays import array_in, buffer_of
+from headrace.server.client.placed_arrays import array_in, buffer_of, named_blocks
 from headrace.server.messages.answers import Answer, PlacedArray, Sampled, SampledAgain
 from headrace.server.messages.requests import MOST_BATCHES
 from headrace.spec import Signature
@@ -36,9 +35,7 @@ class BatchForm:
     def __init__(self, answer: Sampled, nbytes: int) -> None:
         self._answer = answer
         self._nbytes = nbytes
-        self._blocks = [
-            number for number in dict.fromkeys(each.block for each in answer.arrays) if number is not None
-        ]
+        self._blocks = [*named_blocks(answer)]
         self.is_in_payload = not self._blocks
         # Made with the first batch: the arrays of the payload and of each block, and their order in the answer.
         self._fields: list[Fields] = []
@@ -48,26 +45,22 @@ class BatchForm:
 
     def batch(
         self,
-        answer: Sampled | SampledAgain,
         payload: Payload,
-        blocks: MappedBlocks,
+        blocks: Sequence[NDArray[np.uint8]],
         signature: Signature,
         views: Mapping[str, View] | None,
     ) -> ReplaySample:
         """Returns a batch of this form, which is always of the same views.
 
         Args:
-            answer: with the batch.
-            payload: behind the answer.
-            blocks: of the connection.
+            payload, blocks: see `arrays`.
             signature: of the replay.
             views: of the request.
 
         Raises:
             HeadraceError, ValueError, KeyError, TypeError: it is not a batch of these views.
         """
-        numbers = answer.blocks if isinstance(answer, SampledAgain) else self._blocks
-        arrays = self.arrays(payload, [blocks.array(number) for number in numbers])
+        arrays = self.arrays(payload, blocks)
         if self._builder is None:
             self._builder = BatchBuilder(self._answer, arrays, signature, views)
         return self._builder.batch(arrays)
@@ -77,7 +70,7 @@ class BatchForm:
 
         Args:
             payload: of its answer.
-            blocks: in which other arrays lie.
+            blocks: of the answer, in which other arrays lie.
 
         Raises:
             ValueError, TypeError: they are not numbers within the payload and the blocks.

@@ -94,11 +94,11 @@ class DrawsAhead:
 
     def _take_first(self) -> ReplaySample | None:
         """Returns the first batch, whose answer has come; None: the server left it out."""
-        link, reply = self._flying.popleft()
+        _, reply = self._flying.popleft()
         try:
             if isinstance(reply.answer, Done):
                 return None
-            batch = self._sampling.batch(link, reply, self._views)
+            batch = self._sampling.batch(reply, self._views)
         except (Closed, Disconnected):
             self._flying.clear()  # The requests behind it have ended, too.
             raise

@@ -21,6 +21,7 @@ from headrace.leases.messages import Goodbye, Message
 from headrace.server.client.batch_form import BatchForm, KnownForms, split_payload
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.known_views import KnownViews
+from headrace.server.client.placed_arrays import named_blocks
 from headrace.server.client.reply import Reply
 from headrace.server.compression.packing import PayloadPacker
 from headrace.server.compression.unpacking import PayloadUnpacker
@@ -350,6 +351,8 @@ class Link:
             self._notify()
 
     def _settle(self, number: int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
+        # If the request was given up, they are given back at once.
+        blocks = {each: self.blocks.array(each) for each in named_blocks(answer)}
         reply = self._waiting.pop(number, None)
         if reply is None:
             listener = self._listeners.get(number)
@@ -358,7 +361,7 @@ class Link:
         elif isinstance(answer, Failed):
             reply.fail(answer.failure.error)
         else:
-            reply.form, reply.answer, reply.payload = form, answer, payload
+            reply.form, reply.blocks, reply.answer, reply.payload = form, blocks, answer, payload
             reply.is_done = True
 
     # ---- ending ----------------------------------------------------------------------------------------------------

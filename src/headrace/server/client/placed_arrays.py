@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
-from headrace.server.client.blocks import MappedBlocks
-from headrace.server.messages.answers import PlacedArray
+from headrace.server.messages.answers import Answer, PlacedArray, QueueBatch, Sampled, SampledAgain
 
 
 def buffer_of(payload: Payload) -> NDArray[np.uint8]:
@@ -20,21 +19,26 @@ def buffer_of(payload: Payload) -> NDArray[np.uint8]:
     return np.frombuffer(bytearray(payload) if isinstance(payload, bytes) else payload, np.uint8)
 
 
-def arrays_of(places: Sequence[PlacedArray], payload: Payload, blocks: MappedBlocks) -> list[NDArray[Any]]:
+def named_blocks(answer: Answer) -> Iterable[int]:
+    """Returns the blocks in which arrays of an answer lie, in the order in which it names them."""
+    if isinstance(answer, SampledAgain):
+        return answer.blocks
+    if isinstance(answer, Sampled | QueueBatch):
+        numbers = dict.fromkeys(each.block for each in answer.arrays)
+        return [number for number in numbers if number is not None]
+    return ()
+
+
+def arrays_of(
+    places: Sequence[PlacedArray], payload: Payload, blocks: Mapping[int, NDArray[np.uint8]]
+) -> list[NDArray[Any]]:
     """Returns arrays that came with an answer; the caller may write into them.
 
     Raises:
-        ProtocolError, ValueError, TypeError: they are not numbers within the payload or a block.
+        ValueError, TypeError: they are not numbers within the payload or a block.
     """
-    roots: dict[int | None, NDArray[np.uint8]] = {None: buffer_of(payload)}
-    arrays = []
-    for each in places:
-        root = roots.get(each.block)
-        if root is None:
-            assert each.block is not None
-            root = roots[each.block] = blocks.array(each.block)
-        arrays.append(array_in(root, each))
-    return arrays
+    buffer = buffer_of(payload)
+    return [array_in(buffer if each.block is None else blocks[each.block], each) for each in places]
 
 
 def array_in(root: NDArray[np.uint8], place: PlacedArray) -> NDArray[Any]:

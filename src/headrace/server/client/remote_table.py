@@ -71,7 +71,7 @@ class RemoteTable:
         request = Peek(replay=self._calls.name, table=self._name, max_rows=max_rows, seed=seed)
         reply = self._calls.begin(link, request)
         link.wait(reply, None)
-        return batch_of(reply, link.blocks, self._signature, None)
+        return batch_of(reply, self._signature, None)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
         """Changes a live table; see `TableView.configure`.

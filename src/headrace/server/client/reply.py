@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
 from headrace.server.client.batch_form import BatchForm
@@ -18,11 +22,13 @@ class Reply:
     Attributes:
         answer, payload: as they were received.
         form: of a batch; None: it has none.
+        blocks: arrays over the blocks of a batch, in the order in which its answer names them. They are given back when
+            neither the reply nor an array over them is alive.
         error: the exception instead.
         is_done: whether one of them is there.
     """
 
-    __slots__ = ("answer", "error", "form", "is_done", "number", "owner", "payload")
+    __slots__ = ("answer", "blocks", "error", "form", "is_done", "number", "owner", "payload")
 
     def __init__(self, number: int, owner: object) -> None:
         self.number = number
@@ -30,6 +36,7 @@ class Reply:
         self.answer: Any = None
         self.payload: Payload = b""
         self.form: BatchForm | None = None
+        self.blocks: Mapping[int, NDArray[np.uint8]] = {}
         self.error: BaseException | None = None
         self.is_done = False
 

@@ -129,7 +129,7 @@ class RemoteSampling:
         link = self.calls.link(request.timeout)
         [reply] = self.ask(request, key, link)
         link.wait(reply, None if request.timeout is None else max(request.timeout, 0.0) + NETWORK_SECONDS)
-        return self.batch(link, reply, views)
+        return self.batch(reply, views)
 
     def items(
         self, request: GetItems, keys: NDArray[np.uint64], views: Mapping[str, View] | None
@@ -140,9 +140,9 @@ class RemoteSampling:
         payload = keys.astype("<u8", copy=False).tobytes()
         reply = self._send(request, key, link, lambda: self.calls.begin(link, request, payload))
         answer, _ = link.wait(reply, None)
-        return None if isinstance(answer, Done) else batch_of(reply, link.blocks, self._signature, views)
+        return None if isinstance(answer, Done) else batch_of(reply, self._signature, views)
 
-    def batch(self, link: Link, reply: Reply, views: Mapping[str, View] | None) -> ReplaySample:
+    def batch(self, reply: Reply, views: Mapping[str, View] | None) -> ReplaySample:
         """Returns the batch of an answer that has come.
 
         Raises:
@@ -151,4 +151,4 @@ class RemoteSampling:
         answer, _ = reply.result()
         if answer.warning:
             warnings.warn(answer.warning, stacklevel=5)
-        return batch_of(reply, link.blocks, self._signature, views)
+        return batch_of(reply, self._signature, views)

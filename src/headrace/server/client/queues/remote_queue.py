@@ -161,7 +161,7 @@ class RemoteQueue:
         try:
             if isinstance(answer, SmallQueueBatch):
                 return self._small_batches.arrays(answer.rows, answer.data)
-            arrays = arrays_of(answer.arrays, payload, taken.link.blocks)
+            arrays = arrays_of(answer.arrays, payload, taken.reply.blocks)
             check_columns(self.signature, arrays)
             return arrays
         except (HeadraceError, AttributeError, KeyError, ValueError, TypeError, OverflowError) as error:
