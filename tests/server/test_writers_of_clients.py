@@ -65,6 +65,30 @@ def test_an_error_in_a_with_block_of_a_writer_is_raised_although_the_server_is_g
         client._session.abandon()
 
 
+@pytest.mark.parametrize("is_unix", [True, False])
+def test_writers_go_on_in_the_checkpoint_of_a_server_that_was_stopped(tmp_path, is_unix):
+    """SV6, AK3: a replay in memory that is saved by `stop` and loaded again has each item once."""
+    place = {"address": None, "unix": tmp_path / "s"} if is_unix else {}
+    saved = tmp_path / "saved"
+    with hr.Replay(SIGNATURE, tables()) as replay:
+        server = hr.Server({"r": replay}, checkpoint=saved, **place).start()
+        again = {"address": server.address, **place}
+        client = hr.Client(server.address, timeout=20)
+        writer = client.replay("r").writer(items=[hr.ItemRule("q", 3)])
+        for n in range(5):
+            writer.append({"n": n})
+        writer.flush(20)
+        for n in range(5, 8):
+            writer.append({"n": n})
+        server.stop()
+    for n in range(8, 10):
+        writer.append({"n": n})
+    with hr.Replay.load(saved / "r") as loaded, hr.Server({"r": loaded}, **again):
+        writer.close(20)
+        client.close()
+        assert numbers(loaded) == [[n, n + 1, n + 2] for n in range(8)]
+
+
 def test_a_writer_whose_replay_was_closed_never_goes_on_in_another(tmp_path):
     """CL3: as in process. The refused steps are lost, so no later step may continue those before them."""
 
