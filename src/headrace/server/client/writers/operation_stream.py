@@ -1,9 +1,8 @@
 """The ordered stream of a writer's operations, from a client to the server.
 
-Operations are numbered, sent without waiting, and kept until the server confirms them. Steps are collected while
-earlier ones are in flight and a moment longer, so small steps travel in large messages when the connection is busy and
-at once when it is idle. The server reports for how many further steps it holds pages: an operation within that number
-needs no answer. Any other one is sent alone and waits for its answer, so an error is raised by the call that causes it.
+Operations are numbered, sent without waiting, and kept until the server confirms them. The server reports for how many
+further steps it holds pages: an operation within that number needs no answer. Any other one is sent alone and waits for
+its answer, so an error is raised by the call that causes it.
 """
 
 from __future__ import annotations
@@ -11,192 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
-from headrace.leases.messages import Message, packed
 from headrace.replay.intake.later_made import LaterMade
 from headrace.replay.intake.writer_like import Made
 from headrace.server.client.connecting import NETWORK_SECONDS
-from headrace.server.client.writers.made_items import MadeItems
-from headrace.server.client.writers.operation_log import NO_USE, OperationLog, Use
-from headrace.server.client.writers.packed_steps import PackedSteps
-from headrace.server.client.writers.step_buffer import StepBuffer
-from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
-from headrace.server.client.writers.writer_link import Connection, WriterLink
-from headrace.server.messages.operations import AppendSteps, Operation, Report
-from headrace.server.messages.writing import (
-    CloseWriter,
-    Keys,
-    OpenWriter,
-    Refused,
-    Waited,
-    WaitPending,
-    WantKeys,
-    WriterAnswer,
-    WriterOpened,
-    WriterState,
-)
-from headrace.spec import Signature
+from headrace.server.client.writers.operation_log import NO_USE, Use
+from headrace.server.client.writers.operation_sender import KEYS_TICKET, OperationSender
+from headrace.server.client.writers.step_memory import SharedSteps
+from headrace.server.messages.operations import Operation, Report
+from headrace.server.messages.writing import WaitPending, WantKeys
 
-# In place of the ticket of a request.
-_KEYS = 0
 # In flight at most; beyond it calls wait for the server.
 _MOST_FLYING_NBYTES = 1 << 23
 _MOST_FLYING = 512
-# Steps that come while others are in flight wait for so long after the server's answer, for more of them.
-_GATHERING_SECONDS = 5e-4
 
 
-class OperationStream(WriterLink):
-    """Sends the operations of one writer. One thread calls it; `take` and `lose` come from the one that receives.
-
-    Args:
-        signature: of a step.
-        opening: opens the writer at the server.
-        timeout: in seconds, of waits for the server itself.
-        shared_nbytes: memory that the writer may share with the server.
-
-    Attributes:
-        state: the last report of the server.
-        is_recording: whether to note the items that are made; see `take_made`.
-        history: rows of a lane that stay in reach of later items.
-        failure: an error of an operation that was not waited for; None: there is none.
-    """
-
-    def __init__(
-        self, signature: Signature, opening: OpenWriter, timeout: float | None, shared_nbytes: int = 0
-    ) -> None:
-        super().__init__(opening, timeout)
-        self._memory = StepMemory(signature, opening.lanes, shared_nbytes)
-        self._buffer = StepBuffer(self._memory)
-        self._packed_steps = PackedSteps(signature, opening.lanes)
-        self._buffer_use = NO_USE
-        # Whether the collected steps are sent after a moment.
-        self._is_gathering = False
-        self._version = 0
-        self._log = OperationLog(opening.lanes)
-        self._was_open = False
-        self._sequence = 0
-        self._refusals: dict[int, Exception] = {}
-        self._keys = range(0)
-        self._is_closing = False
-        self.state = WriterState(
-            writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
-        )
-        self._made = MadeItems()
-        self.is_recording = False
-        self.history = 0
-        self.failure: Exception | None = None
-
-    # ---- the connection --------------------------------------------------------------------------------------------
-
-    def attach(self, link: Connection) -> None:
-        """Opens the writer over a connection, the first or another; see `wait_until_open`."""
-        with self._changed:
-            self._link, self._is_open = link, False
-            shared_nbytes = self._memory.shared_nbytes if link.shared_nbytes else 0
-            opening, log = msgspec.structs.replace(self._opening, shared_nbytes=shared_nbytes), self._log
-            if self._was_open:
-                restored, taken = log.restored
-                opening = msgspec.structs.replace(
-                    opening,
-                    base=log.base,
-                    lengths=packed(log.lengths),
-                    streams=log.streams,
-                    restored=restored,
-                    taken=dict(taken),
-                    applied=dict(log.applied),
-                )
-            link.send(opening, descriptors=self._memory.descriptors if shared_nbytes else ())
-
-    def _opened(self, message: WriterOpened) -> None:
-        """Sends everything again that the server needs."""
-        self.history = self._log.history = message.history
-        self._is_open, self._is_gathering = True, False
-        if not message.is_known:
-            self._keys = range(0)  # Keys of another server may be in use here.
-        link = self._link
-        if self._was_open and link is not None:
-            for operation, payload, *_ in self._log.kept():
-                self._post(link, operation, payload)
-            for request in self._requests.values():
-                link.send(request)
-            if not self._log.flying:
-                self._send_buffer()
-        self._was_open = True
-        self._leave_if_closing()
-
-    def give_up(self, error: Exception) -> None:
-        """See `WriterLink.give_up`."""
-        super().give_up(error)
-        self._memory.close()
-
-    def wait_until_open(self) -> None:
-        """Returns when the server has opened the writer.
-
-        Raises:
-            Exception: the server's refusal.
-        """
-        with self._changed:
-            self._wait(lambda: self._is_open or 0 in self._refusals)
-            if 0 in self._refusals:
-                raise self._refusals[0]
-
-    def take(self, message: WriterAnswer) -> None:
-        """Processes a message of the server."""
-        with self._changed:
-            match message:
-                case WriterState():
-                    self._take_state(message)
-                case WriterOpened():
-                    self._opened(message)
-                case Refused(sequence=sequence, failure=failure):
-                    self._take_refusal(sequence, failure.error)
-                case Waited(ticket=ticket, failure=failed):
-                    self._requests.pop(ticket, None)
-                    self._answers[ticket] = None if failed is None else failed.error
-                case Keys(first=first, count=count):
-                    self._keys = range(first, first + count)
-                    self._requests.pop(_KEYS, None)
-            self._changed.notify_all()
-
-    def _take_state(self, state: WriterState) -> None:
-        # Operations that are sent again may be confirmed already.
-        if state.sequence < self.state.sequence:
-            return
-        self.state = state
-        if self.is_recording:
-            self._made.add(state)
-        if state.refused is not None:
-            self.failure = self.failure or state.refused.error
-        self._log.confirm(state)
-        if self._buffer.count and not self._log.flying and self._link is not None and not self._is_gathering:
-            self._is_gathering = True
-            self._link.call_later(_GATHERING_SECONDS, self._end_gathering)
-        self._leave_if_closing()
-
-    def _end_gathering(self) -> None:
-        with self._changed:
-            if self._is_gathering:
-                self._is_gathering = False
-                if self._end is None:
-                    self._send_buffer()
-
-    def _take_refusal(self, sequence: int, error: Exception) -> None:
-        if not sequence and self._was_open:
-            self.give_up(Disconnected(f"the server does not open the writer again: {error}"))
-            return
-        if sequence and isinstance(error, Closed):
-            # Steps are lost, so later ones do not continue those in the replay, nor in one that takes its place.
-            self.give_up(error)
-            return
-        refused = self._log.refuse(sequence)
-        if not sequence or (refused is not None and refused.operation.must):
-            self._refusals[sequence] = error
-        else:
-            self.failure = self.failure or error
+class OperationStream(OperationSender):
+    """Makes the operations of one writer, and waits for their answers where it must. One thread calls it."""
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -228,29 +58,6 @@ class OperationStream(WriterLink):
             )
             if self._buffer.is_full or not (self._log.flying or self._is_gathering):
                 self._send_buffer()
-
-    def send_collected(self) -> None:
-        """See `WriterLink.send_collected`."""
-        self._send_buffer()
-
-    def _send_buffer(self, must: bool = False) -> None:
-        count = self._buffer.count
-        if not count:
-            return
-        self._is_gathering = False
-        use, self._buffer_use = self._buffer_use, NO_USE
-        steps = self._buffer.take()
-        self._sequence += count
-        operation = AppendSteps(
-            writer=self._opening.writer,
-            sequence=self._sequence,
-            must=must,
-            steps=count,
-            version=self._version,
-            place=steps.place if isinstance(steps, SharedSteps) else None,
-            is_recorded=self.is_recording,
-        )
-        self._send(operation, steps, use)
 
     def put(
         self,
@@ -328,31 +135,6 @@ class OperationStream(WriterLink):
             and use.finals + log.finals + more.finals <= state.finals
         )
 
-    def _send(self, operation: Operation, payload: Payload | SharedSteps, use: Use) -> None:
-        self._log.add(operation, payload, use)
-        if self._link is not None and self._is_open:
-            self._post(self._link, operation, payload)
-        elif self._end is not None:
-            raise self._lost()
-        if operation.must:
-            self._wait(lambda: self.state.sequence >= operation.sequence)
-            error = self._refusals.pop(operation.sequence, None)
-            if error is not None:
-                raise error
-
-    def _post(self, link: Connection, operation: Operation, payload: Payload | SharedSteps) -> None:
-        """Sends an operation; steps in shared memory become a payload for a server that does not map it."""
-        if not isinstance(payload, SharedSteps):
-            before: Sequence[Message] = ()
-            if link.packer is not None and len(payload):
-                before, parts = self._packed_steps.packed(link.packer, operation, payload)
-                payload = b"".join(parts) if before else payload
-            link.send(*before, operation, payload=payload)
-        elif link.shared_nbytes:
-            link.send(operation, payload=payload.payload)
-        else:
-            link.send(msgspec.structs.replace(operation, place=None), payload=payload.packed())
-
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
     def drain(self, timeout: float | None = None) -> None:
@@ -416,33 +198,18 @@ class OperationStream(WriterLink):
     def _pending_message(self, seconds: float) -> str:
         return f"{self.unacknowledged} items of a writer are not applied after {seconds:.3g} s"
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether operations are not confirmed."""
-        return bool(self._log.flying or self._buffer.count)
-
     def has_room(self, steps: int) -> bool:
         """Whether the server holds pages for so many steps after those in flight."""
         return self._fits(Use(steps=steps))
-
-    @property
-    def items_flying(self) -> int:
-        """Upper bound of the number of items that the operations in flight make."""
-        return self._log.items + self._buffer_use.items
 
     def key(self) -> int:
         """Returns a key that the server gave this writer; waits for more only when all are used."""
         with self._changed:
             if not self._keys:
-                self._request(_KEYS, WantKeys(writer=self._opening.writer))
+                self._request(KEYS_TICKET, WantKeys(writer=self._opening.writer))
                 self._wait(lambda: bool(self._keys))
             key, self._keys = self._keys[0], self._keys[1:]
             return key
-
-    @property
-    def unacknowledged(self) -> int:
-        """See `WriterLink.unacknowledged`; the items in flight are bounded by their rules."""
-        return self.state.pending + self.items_flying
 
     def check(self) -> None:
         """Raises the error with which the stream has ended; or that of an operation that was not waited for, once."""
@@ -472,19 +239,3 @@ class OperationStream(WriterLink):
                 self._wait(
                     lambda: self.state.sequence >= last or self.state.waits or not self._is_open, timeout
                 )
-
-    def close(self) -> None:
-        """Closes the writer at the server as soon as it has applied everything; does not wait."""
-        with self._changed:
-            if self._end is None:
-                self._send_buffer()
-            self._is_closing = True
-            self._leave_if_closing()
-
-    def _leave_if_closing(self) -> None:
-        link = self._link
-        if self._is_closing and not self._log.flying and link is not None and self._is_open:
-            self._is_closing = False
-            link.send(CloseWriter(writer=self._opening.writer))
-            link.forget(self)
-            self._memory.close()
