@@ -55,7 +55,7 @@ def _commit(_: Plan) -> Iterator[Contest]:
 
 
 @contextmanager
-def _many(_: Plan) -> Iterator[Contest]:
+def _many(_plan: Plan) -> Iterator[Contest]:
     before = set(threading.enumerate())
     with _served(_WRITERS) as (replay, many), _served(1) as (_, one):
         many(4 * _WRITERS)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from counting_rollouts import worker
 from gymnasium import spaces
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from scripted_agents import ScriptedEnv, Turn, by_time
 
 import headrace as hr
@@ -111,6 +113,84 @@ def test_a_view_of_info_that_comes_back_shows_no_older_values():
         times = made.sample()["time"]
     assert times[0].tolist() == [0, 0, 0, 19]
     assert times[3].tolist() == [19, 20, 21, 22]
+
+
+WINDOW = np.arange(-3, 1)
+# The entry that each view shows, and the view.
+LATER = {
+    "times": ("time", hr.View("info/time", shift="-3:0", mask=True)),
+    "now": ("time", hr.View("info/time", NUMBER)),
+    "parts": ("parts", hr.View("info/parts", shift="-3:0", mask=True)),
+}
+
+
+@pytest.mark.parametrize("sample_collector", [None, Stepwise])
+@pytest.mark.parametrize("env", [Informing, Endless])
+@given(
+    st.lists(st.sets(st.sampled_from(sorted(LATER))), min_size=1, max_size=6),
+    st.sampled_from([1, 2, 5]),
+)
+@example([set(), {"times", "parts"}, {"times"}], 40)
+@settings(max_examples=20)
+def test_views_of_info_show_nothing_from_before_they_came(env, sample_collector, fragments, length):
+    # R9, V2: views come and go within episodes; a place that was not recorded is not data.
+    episode = 3 if env is Informing else 10**9
+    recorded: dict[str, int] = {}
+    # Lanes keep so many rows that they grow while a view is new.
+    views = {"stack": hr.View("observation", shift="-40:0")}
+    with worker(
+        env,
+        zeros,
+        views=views,
+        num_envs=2,
+        rollout_fragment_length=length,
+        sample_collector=sample_collector,
+    ) as made:
+        for number, names in enumerate(fragments):
+            for name, (_, view) in LATER.items():
+                made.views.pop(name, None)
+                if name in names:
+                    made.views[name] = view
+            entries = {LATER[name][0] for name in names}
+            recorded = {entry: recorded.get(entry, number * length) for entry in entries}
+            batch = made.sample()
+            places = np.tile(np.arange(length) + number * length, 2)[:, None] + WINDOW
+            begins = places[:, -1:] // episode * episode
+            for name in names:
+                entry, _ = LATER[name]
+                known = (places >= begins) & (places >= recorded[entry])
+                values = np.where(known, places - begins + 1, 0) / (2 if entry == "parts" else 1)
+                found = batch[name]["half"] if name == "parts" else batch[name]
+                if name == "now":
+                    assert np.array_equal(found, values[:, -1])
+                else:
+                    assert np.array_equal(found, values)
+                    assert np.array_equal(batch[f"{name}_mask"], known)
+
+
+@pytest.mark.parametrize("sample_collector", [None, Stepwise])
+def test_a_policy_sees_that_nothing_was_recorded_before_a_view_came(sample_collector):
+    # R9, P2
+    seen = []
+
+    class Policy:
+        def compute_actions(self, input_dict):
+            if "last" in input_dict:
+                seen.append((input_dict["last"].tolist(), input_dict["last_mask"].tolist()))
+            return zeros(input_dict["observation"])
+
+    views = {"stack": hr.View("observation", shift="-3:0")}
+    with worker(
+        Endless, Policy(), views=views, rollout_fragment_length=3, sample_collector=sample_collector
+    ) as made:
+        made.sample()
+        made.views["last"] = hr.View("info/time", NUMBER, shift="-2:-1", mask=True)
+        made.sample()
+    assert seen == [
+        ([[0.0, 0.0]], [[False, False]]),
+        ([[0.0, 4.0]], [[False, True]]),
+        ([[4.0, 5.0]], [[True, True]]),
+    ]
 
 
 @pytest.mark.parametrize("sample_collector", [None, Stepwise])

@@ -118,7 +118,7 @@ class KeyedLanes(PolicyLanes):
             if others is not None and self._own.shows_others:
                 clock = self.rows.arrays[CLOCK][segments.rows]
                 beside, completed = others.beside_pieces([piece], np.array([batch.count]), clock)
-            shown = self._own.present(self.rows.arrays, segments, beside, completed)
+            shown = self._own.present(self.rows.arrays, segments, beside, completed, {})
             batch.data.update(shown)
         for name, column in numbers.items():
             if len(column) == batch.count:

@@ -251,7 +251,8 @@ class PolicyLanes:
         if others is not None and self._presenter.shows_others:
             clock = self.rows.arrays[CLOCK][rows.segments.rows]
             beside, completed = others.beside_pieces(pieces, rows.counts, clock)
-        columns = self._presenter.present(self.rows.arrays, rows.segments, beside, completed)
+        late = self.rows.late_at(rows.segments.rows)
+        columns = self._presenter.present(self.rows.arrays, rows.segments, beside, completed, late)
         columns |= self._bookkeeping(pieces, rows)
         longest = self._max_seq_len
         lengths = None if longest is None else rows.sequence_lengths(longest)
@@ -314,4 +315,4 @@ class PolicyLanes:
         self._presenter = self._plan()
         # A view that comes back later must not show what an entry was before its view went.
         self.rows.drop(f"{INFO}/", kept=self._presenter.columns)
-        self.rows.match(self._presenter.columns)
+        self.rows.match(self._presenter.columns, late=f"{INFO}/")

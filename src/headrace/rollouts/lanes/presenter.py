@@ -77,6 +77,7 @@ class Presenter:
         self.acts_on_others = any(view.agent is not None for view in acting.values())
         self._acting = None if self.acts_on_others else NewestRows(Columns(Signature(self._tree), {}), acting)
         self._acting_on_others = self._plan(acting) if self.acts_on_others else None
+        self._seen = acting
         self._shown = {name: view for name, view in views.items() if name in shown}
         self._training: tuple[ArrayPlan, ArrayPlan] | None = None
         self.shows_others = any(view.agent is not None for view in self._shown.values())
@@ -103,11 +104,15 @@ class Presenter:
             observed = {name: rows.arrays[name].take(newest, 0) for name in self._observed_columns}
             return observed if self._is_bare else self._observed.unflatten(observed)
         begins = rows.begins if lanes is rows.all_lanes else rows.begins[lanes]
-        if self._acting is not None:
+        if self._acting is not None and not rows.late:
             return self._acting.present(rows.arrays, newest, newest - begins)
-        assert self._acting_on_others is not None
         segments = Segments(newest, begins, newest + 1, newest, np.zeros_like(newest))
-        return self._acting_on_others.present(rows.arrays, segments, beside)
+        if self._acting is not None:
+            seen = self._acting.present(rows.arrays, newest, newest - begins)
+        else:
+            assert self._acting_on_others is not None
+            seen = self._acting_on_others.present(rows.arrays, segments, beside)
+        return seen | self._late(self._seen, rows.arrays, segments, rows.late_at(newest))
 
     def present(
         self,
@@ -115,6 +120,7 @@ class Presenter:
         segments: Segments,
         beside: Beside | None,
         completed: Beside | None,
+        late: Mapping[str, NDArray[np.int64]],
     ) -> dict[str, Any]:
         """Presents the shown views of some rows.
 
@@ -123,6 +129,7 @@ class Presenter:
             segments: the rows.
             beside: the other agents, if there are views of them, with the actions of steps that are still open.
             completed: the other agents without open steps, for their rewards and flags.
+            late: the first recorded row in the lane of each row, of columns that were added within trajectories.
 
         Raises:
             SpecError: a view of a column that the policy did not return.
@@ -136,8 +143,24 @@ class Presenter:
             others = {name: view for name, view in self._shown.items() if name not in of_outcomes}
             self._training = self._plan(others), self._plan(of_outcomes)
         plan, outcomes = self._training
-        shown = plan.present(arrays, segments, beside)
+        shown = plan.present(arrays, segments, beside) | self._late(self._shown, arrays, segments, late)
         return {**shown, **outcomes.present(arrays, segments, completed)} if self.shows_others else shown
+
+    def _late(
+        self,
+        views: Mapping[str, View],
+        arrays: Mapping[str, NDArray[Any]],
+        segments: Segments,
+        late: Mapping[str, NDArray[np.int64]],
+    ) -> dict[str, Any]:
+        """Presents the views that show late columns: nothing is known before their first recorded rows."""
+        shown: dict[str, Any] = {}
+        for name, view in views.items():
+            firsts = [first for column, first in late.items() if _shows(name, view, column)]
+            if firsts:
+                begins = np.maximum.reduce([segments.begins, *firsts])
+                shown |= self._plan({name: view}).present(arrays, segments._replace(begins=begins))
+        return shown
 
     def _plan(self, views: Mapping[str, View]) -> ArrayPlan:
         return ArrayPlan(Columns(Signature(self._tree), {}), views, self._columns_of)
@@ -165,5 +188,10 @@ def _unknown_infos(views: Mapping[str, View], tree: Mapping[str, Any]) -> dict[s
         for name, view in views.items()
         if view.agent is None
         and column_of(name, view) == INFO
-        and not any(f"{column}/".startswith(f"{view.data_col or name}/") for column in known)
+        and not any(_shows(name, view, column) for column in known)
     }
+
+
+def _shows(name: str, view: View, column: str) -> bool:
+    """Whether a view shows a column, alone or as a part of a tree."""
+    return view.agent is None and f"{column}/".startswith(f"{view.data_col or name}/")

@@ -31,6 +31,7 @@ class LaneRows:
         newest: int64[lanes], the newest row of each lane; `lane * rows - 1` for an empty lane.
         all_lanes: int64[lanes], their numbers. Lanes that are this very array take a short way.
         begins: int64[lanes], the first row of the trajectory that each lane is in.
+        late: int64[lanes] by column, the first row that is recorded, of columns that were added within trajectories.
 
     >>> rows = LaneRows({"observation": ArraySpec((), "float32"), "action": ArraySpec((), "int64")}, 2)
     >>> rows.write(rows.next_rows(), {"observation": np.array([5, 6])})
@@ -49,6 +50,7 @@ class LaneRows:
         self.all_lanes = np.arange(lanes)
         self.newest: Lanes = self.all_lanes * self._rows - 1
         self.begins: Lanes = self.newest + 1
+        self.late: dict[str, Lanes] = {}
 
     @property
     def lanes(self) -> int:
@@ -118,17 +120,34 @@ class LaneRows:
         for name, value in values.items():
             self.arrays[name][rows] = value
 
-    def match(self, columns: Mapping[str, ArraySpec]) -> None:
-        """Adds the columns that there are not, or are of another spec; their rows are zeros so far."""
+    def match(self, columns: Mapping[str, ArraySpec], late: str = "") -> None:
+        """Adds the columns that there are not, or are of another spec; their rows are zeros so far.
+
+        Args:
+            columns: specs by name.
+            late: new columns whose names begin with this are recorded from the newest rows on; empty: none.
+        """
         for name, spec in columns.items():
             held = self.arrays.get(name)
             if held is None or ArraySpec(held.shape[1:], held.dtype) != spec:
                 self.arrays[name] = _zeros(self.lanes * self._rows, spec)
+                if late and name.startswith(late):
+                    self.late[name] = self.newest.copy()
+        self._forget_late()
+
+    def _forget_late(self) -> None:
+        """Forgets the columns that are recorded from the first rows of all trajectories on."""
+        self.late = {name: first for name, first in self.late.items() if (first > self.begins).any()}
+
+    def late_at(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Returns `late` for the lanes of some rows."""
+        return {name: first[rows // self._rows] for name, first in self.late.items()}
 
     def drop(self, prefix: str, kept: Container[str]) -> None:
         """Drops the columns whose names begin with `prefix`, but for those to be kept."""
         for name in [name for name in self.arrays if name.startswith(prefix) and name not in kept]:
             del self.arrays[name]
+            self.late.pop(name, None)
 
     def add_lanes(self, more: int) -> None:
         """Adds empty lanes."""
@@ -141,6 +160,7 @@ class LaneRows:
         self.all_lanes = np.arange(lanes)
         self.newest = np.concatenate([self.newest, firsts - 1])
         self.begins = np.concatenate([self.begins, firsts])
+        self.late = {name: np.concatenate([first, firsts]) for name, first in self.late.items()}
 
     def forget(self, lanes: Lanes, look_back: int | NDArray[np.int64]) -> Lanes:
         """Moves the newest rows of every lane to its front.
@@ -165,6 +185,9 @@ class LaneRows:
         self.newest = firsts + kept
         self.begins = np.maximum(self.begins - moved, firsts)
         self._used = int(counts.max(initial=0))
+        if self.late:
+            self.late = {name: np.maximum(first - moved, firsts) for name, first in self.late.items()}
+            self._forget_late()
         return moved
 
     def forget_one(self, lane: int, look_back: int) -> None:
@@ -173,8 +196,13 @@ class LaneRows:
         kept = min(look_back, newest - int(self.begins[lane]))
         for array in self.arrays.values():
             array[base : base + kept + 1] = array[newest - kept : newest + 1].copy()
-        self.begins[lane] = max(base, int(self.begins[lane]) - (newest - kept - base))
+        moved = newest - kept - base
+        self.begins[lane] = max(base, int(self.begins[lane]) - moved)
         self.newest[lane] = base + kept
+        if self.late:
+            for first in self.late.values():
+                first[lane] = max(base, int(first[lane]) - moved)
+            self._forget_late()
 
     def _reserve(self) -> None:
         """Makes place for one more row in every lane."""
@@ -192,6 +220,8 @@ class LaneRows:
             self.arrays[name] = wider.reshape(-1, *array.shape[1:])
         self.newest += lane
         self.begins += lane
+        for first in self.late.values():
+            first += lane
         self._rows = grown
 
 

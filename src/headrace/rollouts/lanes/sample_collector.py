@@ -172,7 +172,7 @@ class SampleCollector:
         begins = np.full(shown.shape, rows.begins[trajectory.lane])
         places = np.arange(len(shown))
         segments = Segments(shown, begins, ends + trajectory.last_is_known, ends, places)
-        columns = self._plan().present(rows.arrays, segments, None, None)
+        columns = self._plan().present(rows.arrays, segments, None, None, rows.late_at(shown))
         columns |= {
             "episode_id": np.full(shown.shape, key.episode_id),
             "t": trajectory.t + places,
@@ -195,7 +195,7 @@ class SampleCollector:
             for name, value in new.items():
                 self._tree[name] = _learned_spec(self._tree.get(name), name, value)
             self._presenter = None
-            self._rows.match(Signature(self._tree).columns)
+            self._rows.match(Signature(self._tree).columns, late=f"{INFO}/")
 
     def _checked(self, values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Returns values as columns that can hold them."""
@@ -214,14 +214,16 @@ class SampleCollector:
         extras = {name: View() for name in self._added}
         views = {**extras, **self.views}
         if views != self._planned:
-            self._tree = with_promised(self._tree, promised_specs(views))
             # The new views may show other entries of it.
+            self._tree.pop(INFO, None)
+            self._tree = with_promised(self._tree, promised_specs(views))
             self._learned.discard(INFO)
             self._presenter = None
         if self._presenter is None:
             self._presenter = Presenter(views, self._tree, may_grow=True, shown=views.keys())
             self._planned = views
-            self._rows.match(self._presenter.columns)
+            self._rows.drop(f"{INFO}/", kept=self._presenter.columns)
+            self._rows.match(self._presenter.columns, late=f"{INFO}/")
         return self._presenter
 
 
