@@ -472,6 +472,9 @@ def test_the_memory_is_written_after_all_where_ctrl_c_comes_between_two_leaves()
                 raise KeyboardInterrupt
             self.column[row] = value
 
+        def copy(self):
+            return self.column.copy()
+
     queue = BatchQueue((0, 0), 2)
     queue.send((1, 1))
     columns = queue._core._open.columns
@@ -482,6 +485,23 @@ def test_the_memory_is_written_after_all_where_ctrl_c_comes_between_two_leaves()
     batch, info = queue.sample(timeout=0)
     assert [leaf.tolist() for leaf in batch] == [[1, 2], [1, 2]]
     assert info.samples_received == 2
+
+
+@pytest.mark.parametrize(("nbytes", "is_copied"), [(1, True), (1 << 13, True), ((1 << 13) + 1, False)])
+def test_a_small_batch_is_a_copy_and_leaves_its_buffer_to_the_queue(nbytes, is_copied):
+    """BQ6: either way the arrays are the caller's own."""
+    queue = BatchQueue({"x": np.zeros(nbytes, np.uint8)}, 2, num_buffers=2)
+    kept = []
+    for number in range(9):
+        queue.send({"x": np.full(nbytes, 2 * number, np.uint8)})
+        queue.send({"x": np.full(nbytes, 2 * number + 1, np.uint8)})
+        column = queue._core._pending[0].columns[0]
+        batch, _ = queue.sample(timeout=0)
+        assert np.shares_memory(batch["x"], column) is not is_copied
+        batch["x"][0] += 100
+        kept.append(batch["x"])
+    assert [each[:, -1].tolist() for each in kept] == [[2 * n + 100, 2 * n + 1] for n in range(9)]
+    assert len(queue._core._buffers._leases) == (0 if is_copied else 9)
 
 
 def test_repr():

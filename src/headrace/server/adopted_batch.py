@@ -61,6 +61,7 @@ class AdoptedBatch(BatchBuffer):
         leaves: Sequence[memoryview | None],
     ) -> None:
         super().__init__(specs, batch_size, leaves)
+        self.is_small = False
         self._rows_of_client = rows
         self._fork_events: int | None = None
 

@@ -3,6 +3,7 @@
 A consumer gets arrays over the memory of a `BatchBuffer`, each with its own owner object. Every array that NumPy
 derives from them refers to this owner. So the owner dies with the last such array, and a weak reference reports it.
 Then the memory may be written again. Taking it from a pool avoids the page faults of a fresh array of some megabytes.
+A consumer that owns its batch gets copies of a small buffer instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 from headrace.spec import ArraySpec
 
 Array = np.ndarray[Any, Any]
+# To watch the arrays over a buffer takes about as long as to copy a batch of this size.
+_MOST_SMALL_NBYTES = 1 << 14
 
 
 class BatchBuffer:
@@ -29,6 +32,7 @@ class BatchBuffer:
         places: gives each row once; empty unless the batch is open.
         done: the rows written so far, in the order in which they were finished; a new list for each batch.
         is_own: of each leaf, whether its memory was taken for this buffer.
+        is_small: whether copies for a consumer cost less than to watch arrays over the buffer.
 
     Args:
         specs: of the leaves of a sample.
@@ -36,7 +40,7 @@ class BatchBuffer:
         leaves: memory of each leaf; None takes new memory.
     """
 
-    __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "is_own", "places")
+    __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "is_own", "is_small", "places")
 
     def __init__(
         self, specs: Sequence[ArraySpec], batch_size: int, leaves: Sequence[memoryview | None] | None = None
@@ -45,6 +49,7 @@ class BatchBuffer:
         self._shapes = [((batch_size, *spec.shape), np.dtype(spec.dtype.type)) for spec in specs]
         given = [None] * len(specs) if leaves is None else leaves
         self.is_own = [memory is None for memory in given]
+        self.is_small = batch_size * sum(spec.nbytes for spec in specs) <= _MOST_SMALL_NBYTES
         self._memory = [
             memoryview(bytearray(math.prod(shape) * dtype.itemsize)) if memory is None else memory
             for (shape, dtype), memory in zip(self._shapes, given, strict=True)
@@ -117,6 +122,11 @@ class BatchBuffers:
         except IndexError:
             return BatchBuffer(self._specs, self._batch_size)
 
+    def put_back(self, buffer: BatchBuffer) -> None:
+        """Takes back a buffer over which no array is alive."""
+        if buffer.is_reusable() and len(self._unused) < self._keep:
+            self._unused.append(buffer)
+
     def lend(self, buffer: BatchBuffer, arrays: Sequence[Array]) -> Lease:
         """Watches arrays over a buffer that stays in the caller's hands."""
         return Lease(buffer, arrays, self)
@@ -133,8 +143,7 @@ class BatchBuffers:
             self._leases.remove(lease)
         except KeyError:
             return  # Not abandoned, or somebody else was here first.
-        if lease.buffer.is_reusable() and len(self._unused) < self._keep:
-            self._unused.append(lease.buffer)
+        self.put_back(lease.buffer)
 
 
 class Lease:

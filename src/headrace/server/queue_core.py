@@ -339,6 +339,8 @@ class QueueCore:
     def _take(
         self, head: BatchBuffer, build: Callable[[list[Array]], Any], *, copy: bool
     ) -> tuple[Any, BatchQueueInfo]:
+        if copy and head.is_small:
+            return self._take_copied(head, build)
         # The batch is taken after every call that can fail, so an error or Ctrl-C loses no batch.
         arrays = head.writable() if copy else head.read_only()
         lease = self._buffers.lend(head, arrays)
@@ -355,6 +357,18 @@ class QueueCore:
             self._free_slot()
         else:
             self._lent = lease
+        return batch, info
+
+    def _take_copied(
+        self, head: BatchBuffer, build: Callable[[list[Array]], Any]
+    ) -> tuple[Any, BatchQueueInfo]:
+        batch = build([column.copy() for column in head.columns])
+        self._pending.popleft()
+        self._delivered += self.batch_size
+        info = self._info(self._batches)
+        self._batches += 1
+        self._buffers.put_back(head)
+        self._free_slot()
         return batch, info
 
     def empty_message(self, seconds: float) -> str:
