@@ -7,6 +7,8 @@ import pytest
 from counting_rollouts import by_step, counters, worker
 from scripted_agents import ScriptedEnv, Turn
 
+import headrace as hr
+
 HOOKS = (
     "postprocess_trajectory",
     "on_postprocess_trajectory",
@@ -56,23 +58,64 @@ def test_an_error_leaves_later_batches_whole(hook: str, several: bool, batch_mod
     for nth in (1, 2, 3, 5, 8):
         policy, callbacks = failing(hook, nth)
         options = {**options, "batch_mode": batch_mode, "callbacks": callbacks}
-        batches = []
-        with worker(
+        made = worker(
             agents if several else counters(3, 5), policy, num_envs=2, rollout_fragment_length=7, **options
-        ) as made:
-            for _ in range(8):
-                with contextlib.suppress(ArithmeticError):
-                    batches.append(made.sample())
-        assert len(batches) == 7, nth
-        rows = [batch["default_policy"] if several else batch for batch in batches]
-        steps = [steps_of(each) for each in rows]
-        assert len(set().union(*steps)) == sum(each.count for each in rows), nth
-        if batch_mode == "truncate_episodes":
-            assert {batch.env_steps() for batch in batches} == {14}, nth
-            assert {each.count for each in rows} == {28 if several else 14}, nth
-        else:
-            assert {len({episode for episode, _, _ in each}) for each in steps} == {2}, nth
-            assert {sum(t == 0 for _, _, t in each) for each in steps} == {4 if several else 2}, nth
+        )
+        check_later_batches(made, several=several, whole_episodes=batch_mode == "complete_episodes", nth=nth)
+
+
+def check_later_batches(made: Any, *, several: bool, whole_episodes: bool, nth: int) -> None:
+    """Samples eight times, of which one raises."""
+    batches = []
+    with made:
+        for _ in range(8):
+            with contextlib.suppress(ArithmeticError):
+                batches.append(made.sample())
+    assert len(batches) == 7, nth
+    rows = [batch["default_policy"] if several else batch for batch in batches]
+    steps = [steps_of(each) for each in rows]
+    assert len(set().union(*steps)) == sum(each.count for each in rows), nth
+    if whole_episodes:
+        assert {len({episode for episode, _, _ in each}) for each in steps} == {2}, nth
+        assert {sum(t == 0 for _, _, t in each) for each in steps} == {4 if several else 2}, nth
+    else:
+        assert {batch.env_steps() for batch in batches} == {14}, nth
+        assert {each.count for each in rows} == {28 if several else 14}, nth
+
+
+def cutting(nth: int, *, late: bool) -> type[hr.SampleCollector]:
+    """Returns a collector whose n-th cut raises, before or after its rows are taken."""
+    calls = iter(range(1, 10_000))
+
+    class Cutting(hr.SampleCollector):
+        def cut(self, key, *, end):
+            fails = next(calls) == nth
+            batch = super().cut(key, end=end) if late or not fails else None
+            if fails:
+                raise ArithmeticError("cut")
+            return batch
+
+    return Cutting
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("options", [{}, {"horizon": 2, "soft_horizon": True}], ids=["", "soft"])
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("several", [False, True])
+def test_an_error_of_a_collector_leaves_later_batches_whole(
+    several: bool, batch_mode: str, options: Any, late: bool
+):
+    for nth in (1, 2, 3, 6):
+        made = worker(
+            agents if several else counters(3, 5),
+            Policy(),
+            num_envs=2,
+            rollout_fragment_length=7,
+            batch_mode=batch_mode,
+            sample_collector=cutting(nth, late=late),
+            **options,
+        )
+        check_later_batches(made, several=several, whole_episodes=batch_mode == "complete_episodes", nth=nth)
 
 
 def steps_of(batch: Any) -> set[tuple[int, ...]]:

@@ -71,10 +71,10 @@ class Fragments:
 
     def close(self, piece: Piece, *, is_end: bool, last_is_known: bool = True) -> None:
         """Ends a piece at the newest row of its lane, and perhaps its trajectory."""
-        lanes = self._policies[piece.policy_id]
         self._stop(piece)
         piece.last_is_known = last_is_known
-        lanes.closed(piece, is_end=is_end)
+        self._policies[piece.policy_id].closed(piece, is_end=is_end)
+        self._keep(piece)
 
     def after(self, piece: Piece) -> Piece:
         """Returns the piece that continues a closed one in the next fragment."""
@@ -85,12 +85,16 @@ class Fragments:
         self._stop(piece)
         later = self._next(piece, piece.key._replace(episode_id=episode.episode_id), 0, episode)
         self._policies[piece.policy_id].continued(piece, later)
+        self._keep(piece)
         return later
 
     def _stop(self, piece: Piece) -> None:
         """Ends the rows of a piece at the newest row of its lane."""
         piece.stop = self._policies[piece.policy_id].rows.place(piece.lane)
-        if piece.stop > piece.first:
+
+    def _keep(self, piece: Piece) -> None:
+        """Keeps a closed piece for the batch, if it has rows, or an error that the batch is to raise."""
+        if piece.stop > piece.first or piece.error is not None:
             self._closed.append(piece)
 
     def _next(self, piece: Piece, key: SampleKey, t: int, episode: RolloutEpisode) -> Piece:

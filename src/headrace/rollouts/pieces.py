@@ -79,6 +79,7 @@ class Piece:
         stop: row after the last one.
         last_is_known: whether row `stop` has an observation: the one after the last step.
         batch: its rows, if a user's collector made them.
+        error: raised by that collector instead; the fragment that would have the rows raises it.
     """
 
     key: SampleKey
@@ -95,6 +96,7 @@ class Piece:
     stop: int = -1
     last_is_known: bool = True
     batch: Any = None
+    error: Exception | None = None
 
     @property
     def order(self) -> tuple[int, int, int, int]:

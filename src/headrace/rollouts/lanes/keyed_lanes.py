@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from headrace.views.arrays.rows import Segments
 from headrace.views.causality import acting_views
 from headrace.views.other_agents import Beside
 from headrace.views.promised import column_of
+
+_log = logging.getLogger(__name__)
 
 METHODS = ("add_first", "add_step", "input_dict", "cut")
 
@@ -81,8 +84,19 @@ class KeyedLanes(PolicyLanes):
         self._collector.add_step(piece.key, values, env_t=self._env_t(piece))
 
     def closed(self, piece: Piece, *, is_end: bool) -> None:
-        """Takes the rows of the piece from the collector."""
-        piece.batch = self._collector.cut(piece.key, end=is_end)
+        """Takes the rows of the piece from the collector.
+
+        An error of the collector is kept in the piece, so that the steps of other trajectories are recorded before it
+        is raised. As the state of the collector is not known then, it forgets the trajectory. One that has not ended
+        begins again with its newest observation, and looks back on nothing from before.
+        """
+        try:
+            piece.batch = self._collector.cut(piece.key, end=is_end)
+        except Exception as error:
+            piece.error = error
+            self._forget(piece)
+            if not is_end:
+                self._add_first(piece, self._env_t(piece))
 
     def continued(self, piece: Piece, later: Piece) -> None:
         """Begins the next trajectory before this one ends, so that the collector sees that it goes on."""
@@ -92,7 +106,13 @@ class KeyedLanes(PolicyLanes):
 
     def dropped(self, piece: Piece) -> None:
         """Ends the trajectory in the collector; its rows are not used."""
-        self._collector.cut(piece.key, end=True)
+        self._forget(piece)
+
+    def _forget(self, piece: Piece) -> None:
+        try:
+            self._collector.cut(piece.key, end=True)
+        except Exception as error:  # Of rows that nothing uses; other trajectories go on.
+            _log.debug("sample_collector: cut of %s, whose rows are dropped: %s", piece.key, error)
 
     def present(self, pieces: Sequence[Piece], others: Others | None) -> tuple[SampleBatch, list[int]]:
         """Returns the rows that the collector gave for some pieces, with bookkeeping and the lanes' own views.
@@ -107,6 +127,8 @@ class KeyedLanes(PolicyLanes):
 
     def _completed_batch(self, piece: Piece, others: Others | None) -> SampleBatch:
         """Returns the rows of one piece; a collector may have left out some, whose numbers are then its own."""
+        if piece.error is not None:
+            raise piece.error
         batch: SampleBatch | None = piece.batch
         if batch is None:
             return SampleBatch({})

@@ -53,6 +53,9 @@ class SampleCollector:
     At a soft horizon, `add_first` is called for the next episode before `cut` ends the one before it, so a collector
     sees that the environment goes on: look-back and recurrent states read the rows of both.
 
+    An exception of `cut` is raised by `sample` at the end of the fragment, which is dropped. `cut` is called again with
+    `end=True`, and a trajectory that has not ended begins again with `add_first`.
+
     Args:
         views: the views, base columns included. Spaces of views tell columns before their first value.
         max_seq_len: the longest sequence; None: batches have no sequences.
