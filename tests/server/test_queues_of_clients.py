@@ -787,6 +787,30 @@ def test_samples_one_by_one_leave_at_once(address, monkeypatch):
     assert counts == [1] * 5
 
 
+def test_many_samples_in_flight_travel_in_large_messages(address, monkeypatch):
+    """AK3: several times around the ring, in order. Without the thread in the background messages become full."""
+    monkeypatch.setattr(Flusher, "flush", lambda *_: None)
+    monkeypatch.setattr(Flusher, "watch", lambda *_: None)
+    counts = counted_messages(monkeypatch)
+    queue = hr.BatchQueue(0, 100, num_buffers=5)
+    found = []
+    taking = threading.Thread(
+        target=lambda: found.extend(
+            each for _ in range(50) for each in queue.sample(timeout=JOIN)[0].tolist()
+        )
+    )
+    taking.start()
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q", max_in_flight=1000)
+        for number in range(5000):
+            remote.send(number, timeout=JOIN)
+        remote.wait(JOIN)
+        taking.join(JOIN)
+    assert found == list(range(5000))
+    assert set(counts[counts.index(500) : -1]) == {500}
+    assert max(counts) == 500
+
+
 @pytest.fixture
 def gathering(tmp_path, monkeypatch):
     """Returns a client's queue without the thread in the background, and the sizes of its messages.
