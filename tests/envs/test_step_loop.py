@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from headrace.envs.protocol import StepResult
-from headrace.envs.row_copy import STREAMED_ROW, STREAMED_STEP
 from headrace.envs.step_loop import StepLoop
+from headrace.kernels.row_copy import STREAMED_ROW, STREAMED_STEP
 
 
 def new_loop(steps, bare="observation"):

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.envs.protocol import Columns
-from headrace.envs.row_copy import write_row
 from headrace.errors import SpecError
+from headrace.kernels.row_copy import write_row
 from headrace.spec import BARE, ArraySpec, Signature, check_array
 
 STEP_COLUMNS = frozenset(

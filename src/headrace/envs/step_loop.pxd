@@ -1,6 +1,6 @@
 cimport cython
 
-from headrace.envs.row_copy cimport put_row, settle_rows
+from headrace.kernels.row_copy cimport put_row, settle_rows
 from headrace.kernels.kinds cimport *
 
 @cython.final

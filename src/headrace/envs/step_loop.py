@@ -10,10 +10,10 @@ import cython
 from headrace.envs.protocol import Columns, StepResult
 
 if cython.compiled:
-    from cython.cimports.headrace.envs.row_copy import put_row, settle_rows
+    from cython.cimports.headrace.kernels.row_copy import put_row, settle_rows
 else:
-    from headrace.envs.row_copy import put_row, settle_rows
     from headrace.kernels.kinds import Int
+    from headrace.kernels.row_copy import put_row, settle_rows
 
 
 class StepLoop:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.kernels.row_copy import write_columns
 from headrace.leases.final_rows import FinalRows
 from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Return, packed, unpacked
@@ -125,8 +126,7 @@ class PageWriter:
             last: columns `[lanes, ...]`: the observations of the final rows of `ended`.
         """
         step = self._step
-        for name, block in self._others_here:
-            block[step] = values.get(name, 0)
+        write_columns(self._others_here, step, values)
         self._versions.append(version)
         before, self._closed = self._closed, NO_LANES
         if resets.size:

@@ -19,11 +19,11 @@ from headrace.ends import Autoreset
 from headrace.envs.adapters.old_gym import reset_values, step_values
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
-from headrace.envs.row_copy import write_row
 from headrace.envs.states import EnvironmentStates
 from headrace.envs.step_loop import StepLoop
 from headrace.envs.tensors import TensorBoundary, boundary_of
 from headrace.errors import SpecError
+from headrace.kernels.row_copy import write_row
 from headrace.spec import ArraySpec, check_array
 
 

@@ -1,7 +1,8 @@
-"""The copy of an observation into its row of a column."""
+"""Copies of values into their rows of columns, as bytes where nothing is to be cast."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import cython
@@ -70,6 +71,26 @@ def settle_rows() -> None:
         hr_settle()
 
 
+def write_columns(columns: list[tuple[str, NDArray[Any]]], row: Int, values: Mapping[str, Any]) -> None:
+    """Does `column[row] = value` for columns, in a third of the time where the value is an array of the column's dtype.
+
+    Args:
+        columns: names and arrays `[rows, ...]`.
+        row: in range.
+        values: by name; columns without a value get zeros.
+
+    >>> import numpy as np
+    >>> columns = [("reward", np.ones((2, 3))), ("done", np.ones((2, 3), bool))]
+    >>> write_columns(columns, 1, {"reward": np.arange(3.0)})
+    >>> columns[0][1].tolist(), columns[1][1].tolist()
+    ([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0]], [[True, True, True], [False, False, False]])
+    """
+    for name, column in columns:
+        value = values.get(name, 0)
+        if not put_row(column, row, value, 0):
+            column[row] = value
+
+
 def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any], step_rows: Int) -> Bool:
     """Copies the bytes of a row that is of this shape and dtype; returns whether it is."""
     if cython.compiled:
@@ -86,14 +107,20 @@ def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any], step_rows: I
             or not 0 <= row < PyArray_DIM(column, 0)
         ):
             return False
-        # Narrow columns are fields of records: their rows are apart, and the bytes of a row side by side.
+        to = cython.cast(cython.p_uchar, PyArray_DATA(column)) + row * PyArray_STRIDE(column, 0)
+        source = cython.cast(cython.p_uchar, PyArray_DATA(value))
         count: Int = PyArray_ITEMSIZE(column)
-        for axis in range(axes, 0, -1):
+        for axis in range(axes, 1, -1):
             if PyArray_STRIDE(column, axis) != count:
                 return False
             count *= PyArray_DIM(column, axis)
-        to = cython.cast(cython.p_uchar, PyArray_DATA(column)) + row * PyArray_STRIDE(column, 0)
-        source = cython.cast(cython.p_uchar, PyArray_DATA(value))
+        if axes > 0 and PyArray_STRIDE(column, 1) != count:
+            # Narrow columns are fields of records: those of a row of lanes are apart.
+            for place in range(PyArray_DIM(column, 1)):
+                hr_move(to + place * PyArray_STRIDE(column, 1), source + place * count, count)
+            return True
+        if axes > 0:
+            count *= PyArray_DIM(column, 1)
         if count < STREAMED_ROW or count % 16 != 0 or count * step_rows < STREAMED_STEP:
             hr_move(to, source, count)
         else:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.envs.row_copy import STREAMED_ROW, STREAMED_STEP, write_row
+from headrace.kernels.row_copy import STREAMED_ROW, STREAMED_STEP, write_columns, write_row
 
 IS_PLAIN = os.environ.get("HEADRACE_PLAIN", "0") != "0"
 DTYPES = ["u1", "i4", "f4", ">f4", "f8", "?", "f2", "M8[s]", "O"]
@@ -45,7 +45,7 @@ def test_a_row_is_what_numpy_writes_or_is_left(
     before[row] = value if is_written else before[row]
     np.testing.assert_array_equal(column, before)
     is_same = shape == given_shape and np.dtype(dtype) == np.dtype(given_dtype) and is_aligned
-    is_same = is_same and (layout != "apart" or not shape)
+    is_same = is_same and (layout != "apart" or len(shape) < 2)
     if is_same and dtype in ("u1", "i4", "f4", "f8", "?", "f2") and value.flags.c_contiguous and not IS_PLAIN:
         assert is_written
     if shape != given_shape or np.dtype(dtype) != np.dtype(given_dtype) or dtype in (">f4", "M8[s]", "O"):
@@ -71,3 +71,33 @@ def test_large_rows_that_go_past_the_caches_are_the_same(first):
     for row, value in enumerate(rows):
         assert write_row(column, row, value, len(column)) != IS_PLAIN
     assert IS_PLAIN or np.array_equal(column, rows)
+
+
+@given(
+    dtypes=st.tuples(st.sampled_from(["u1", "f4", "?"]), st.sampled_from(["u1", "f4", "?", "i8"])),
+    shape=st.sampled_from([(2,), (2, 3)]),
+    given_shape=st.sampled_from([(), (1,), (2,), (2, 3)]),
+    row=st.integers(0, 3),
+    is_record=st.booleans(),
+)
+def test_columns_of_a_step_are_what_numpy_writes_and_zeros_where_nothing_is_given(
+    dtypes, shape, given_shape, row, is_record
+):
+    columns = [(name, np.full((4, *shape), 1, dtypes[0])) for name in ("given", "missing")]
+    if is_record:
+        records = np.zeros((4, shape[0]), [(name, dtypes[0], shape[1:]) for name, _ in columns])
+        columns = [(name, records[name]) for name, _ in columns]
+        for _, column in columns:
+            column[...] = 1
+    value = np.arange(int(np.prod(given_shape))).reshape(given_shape).astype(dtypes[1])
+    expected = columns[0][1].copy()
+    try:
+        expected[row] = value
+    except ValueError:
+        with pytest.raises(ValueError, match="broadcast"):
+            write_columns(columns, row, {"given": value})
+        return
+    write_columns(columns, row, {"given": value, "other": value})
+    np.testing.assert_array_equal(columns[0][1], expected)
+    assert not columns[1][1][row].any()
+    assert np.delete(columns[1][1], row, 0).all()
