@@ -62,6 +62,9 @@ class EnvironmentColumns:
         self.observed = Signature({"observation": space_tree, **self.info})
         self.acted = Signature({"action": _space_tree("action_space", action_space)})
         self.action_is_bare = tuple(self.acted.columns) == ("action",)
+        action = self.acted.columns.get("action")
+        # An element of Box(shape=()) is an array of no axes, no scalar.
+        self.actions_are_rows = action is not None and bool(action.shape or action.dtype.kind != "f")
         self.leaf_keys = tuple(_leaf_keys(space_tree, "observation", ()))
         self.observation_is_bare = tuple(self.observation.columns) == ("observation",)
         self.sizes = {name: math.prod(spec.shape) for name, spec in self.observed.columns.items()}
@@ -77,12 +80,10 @@ class EnvironmentColumns:
         >>> list(EnvironmentColumns(Discrete(3), Discrete(3)).action_elements({"action": np.array([1, 2])}))
         [np.int64(1), np.int64(2)]
         """
+        if self.actions_are_rows:
+            return actions["action"]
         if self.action_is_bare:
-            column = actions["action"]
-            if column.ndim == 1 and column.dtype.kind == "f":
-                # An element of Box(shape=()) is an array of no axes, no scalar.
-                return [row.reshape(()) for row in column.reshape(-1, 1)]
-            return column
+            return [row.reshape(()) for row in actions["action"].reshape(-1, 1)]
         # With the ellipsis a float of no axes stays an array; scalars are for Discrete spaces.
         rows = [
             {name: c[i, ...] if c.dtype.kind == "f" else c[i] for name, c in actions.items()}

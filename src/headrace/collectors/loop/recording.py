@@ -17,6 +17,7 @@ from headrace.leases.page_writer import PageWriter
 from headrace.spec import ArraySpec
 
 Columns = Mapping[str, NDArray[Any]]
+NO_COLUMNS: Columns = {}
 RANDOM_VERSION = -1
 
 
@@ -142,9 +143,16 @@ class RecordingStepper:
         """Takes and records one step of all environments; returns the number of transitions."""
         stepper, times = self._stepper, self._times
         clock = times.clock
-        row, next_row = writer.row, writer.next_row
+        # Only a policy reads the row.
+        row = NO_COLUMNS if self._actor is None else writer.row
+        next_row = writer.next_row
         begin = clock()
-        actions, extras, version = self._act(row, at_random)
+        actions: Columns
+        extras: Columns = NO_COLUMNS
+        if at_random or self._actor is None:
+            actions, version = self._random.draw(), RANDOM_VERSION
+        else:
+            actions, extras, version = self._act(self._actor, row)
         acted = clock()
         result = self._step_envs(actions, next_row)
         stepped = clock()
@@ -175,15 +183,13 @@ class RecordingStepper:
     def _step_envs(self, actions: Columns, next_row: Columns) -> StepResult:
         return self._stepper.step(actions, next_row)
 
-    def _act(self, row: Columns, at_random: bool) -> tuple[Columns, Columns, int]:
-        if at_random or self._actor is None:
-            return self._random.draw(), {}, RANDOM_VERSION
+    def _act(self, actor: Actor, row: Columns) -> tuple[Columns, Columns, int]:
         version = self._refresh()
         if self._first is not None:
             first, self._first = self._first, None
             if first[2] == version:
                 return first
-        return self._ask(self._actor, row, version)
+        return self._ask(actor, row, version)
 
     @staticmethod
     def _ask(
