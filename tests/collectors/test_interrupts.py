@@ -21,7 +21,7 @@ SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
 INLINE = [
     (PageWriter, "report"),
     (LeaseGrantor, "commit"),
-    (BlockReader, "copy_into"),
+    (BlockReader, "copy"),
     (ViewColumns, "present"),
     (PageWriter, "begin_block"),
     (LeaseGrantor, "take_back"),
