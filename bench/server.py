@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,10 @@ def cases() -> list[Case]:
         contest_case("server/queue, 64 clients", _many_clients, Goal(ratio=0.9)),
         _replay_case("small, unix", "unix", Goal(least=12e3)),
         _replay_case("small, tcp", "tcp", Goal(least=5e3)),
-        contest_case("server/replay frames, unix", _frames, Goal(ratio=0.7)),
+        contest_case(
+            "server/replay frames, unix", _frames(partial(samples, batch_size=BATCH)), Goal(ratio=0.7)
+        ),
+        contest_case("server/replay frames, unix, loader", _frames(partial(_loaded, prefetch=2))),
         contest_case("server/replay writes of 64 steps, unix", _writes, Goal(least=1e6)),
     ]
 
@@ -245,7 +249,7 @@ def _replay_case(name: str, kind: str, goal: Goal) -> Case:
     def prepare(_: Plan) -> Iterator[Contest]:
         with _served_replay("small", kind) as replay:
             yield Contest(
-                ours=_loaded(replay, hr.views.transition()),
+                ours=_loaded(replay, hr.views.transition(), IN_FLIGHT),
                 limit=samples(replay, hr.views.transition(), BATCH),
                 limit_name="one request at a time",
                 verify=lambda batch: check_transitions(batch.data),
@@ -264,12 +268,12 @@ def _served_replay(kind: str, way: str) -> Iterator[Any]:
         yield stack.enter_context(hr.Client(addresses[way == "unix"])).replay("r")
 
 
-def _loaded(replay: Any, views: Mapping[str, hr.View]) -> Run:
+def _loaded(replay: Any, views: Mapping[str, hr.View], prefetch: int) -> Run:
     """Batches of a loader."""
 
     def run(count: int) -> Any:
         batch = None
-        with hr.loaders.Loader(replay, "t", BATCH, views=views, prefetch=IN_FLIGHT) as loader:
+        with hr.loaders.Loader(replay, "t", BATCH, views=views, prefetch=prefetch) as loader:
             batches = iter(loader)
             for _ in range(count):
                 batch = next(batches)
@@ -278,15 +282,22 @@ def _loaded(replay: Any, views: Mapping[str, hr.View]) -> Run:
     return run
 
 
-@contextmanager
-def _frames(_: Plan) -> Iterator[Contest]:
-    views = hr.views.transition(frame_stack=4)
-    with _served_replay("frames", "unix") as remote, filled_frames(5000) as replay:
-        yield Contest(
-            ours=samples(remote, views, BATCH),
-            limit=samples(replay, views, BATCH),
-            limit_name="in process",
-        )
+def _frames(
+    sampled: Callable[[Any, Mapping[str, hr.View]], Run],
+) -> Callable[[Plan], AbstractContextManager[Contest]]:
+    """Stacks of four frames; `sampled` returns the run that draws them from the client's replay."""
+
+    @contextmanager
+    def prepare(_: Plan) -> Iterator[Contest]:
+        views = hr.views.transition(frame_stack=4)
+        with _served_replay("frames", "unix") as remote, filled_frames(5000) as replay:
+            yield Contest(
+                ours=sampled(remote, views),
+                limit=samples(replay, views, BATCH),
+                limit_name="in process",
+            )
+
+    return prepare
 
 
 @contextmanager

@@ -88,6 +88,8 @@ class DrawsAhead:
             DeadlineExceeded: it has not come although the time of its request is over.
         """
         link, reply = self._flying[0]
+        if reply.is_done:
+            return
         seconds = max(timeout, 0.0) + NETWORK_SECONDS
         if not link.is_answered(reply, time.monotonic() + seconds):
             raise DeadlineExceeded(f"{self._sampling.calls.peer} did not answer in {seconds:.3g} s")
