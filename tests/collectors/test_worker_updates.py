@@ -1,5 +1,6 @@
 """New weights of several workers: some of them, each its own, cascades (collectors CW1 to CW8, CV1, CV2)."""
 
+import itertools
 import os
 import signal
 import sys
@@ -8,6 +9,8 @@ import threading
 import cloudpickle
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.testing import CounterEnv
@@ -74,6 +77,97 @@ def test_weights_by_worker():
         assert collector.policy_version == 2
         assert shown(collector) == [(1, 5), (0, 0), (2, 7)]
         assert collector.get_cached_weights("policy")["w"].tolist() == [7, 7]
+
+
+class Parts:
+    """A policy with two parts, whose weights can be replaced apart; its extras show them."""
+
+    def __init__(self):
+        self.head = hr.FunctionalPolicy(apply, weights(0))
+        self.critic = hr.FunctionalPolicy(apply, weights(0))
+
+    def __call__(self, observation):
+        action, extras = self.head(observation)
+        return action, {"w": extras["w"], "c": self.critic(observation)[1]["w"]}
+
+    def state_dict(self):
+        return {"head": self.head.state_dict(), "critic": self.critic.state_dict()}
+
+    def load_state_dict(self, state):
+        self.head.load_state_dict(state["head"])
+        self.critic.load_state_dict(state["critic"])
+
+
+MODELS = ("policy", "head", "critic")
+UPDATES = st.tuples(
+    st.sets(st.sampled_from(MODELS), min_size=1),
+    st.none() | st.sets(st.integers(0, WORKERS - 1), min_size=1),
+)
+
+
+PARTS = {"head": None, "critic": None}
+
+
+@pytest.fixture(scope="module")
+def in_parts():
+    with make(policy=Parts(), weight_sync_schemes=PARTS) as collector:
+        yield collector, Book()
+
+
+class Book:
+    """A plain model: the number of each worker's newest set, and the value of each of its parts."""
+
+    def __init__(self):
+        self.newest, self.value = 0, 0
+        self.workers = [{"number": 0, "head": 0, "critic": 0} for _ in range(WORKERS)]
+
+    def publish(self, models, workers):
+        """Returns the weights of the models; a part that is given beside the whole has its own."""
+        self.newest += 1
+        trees, values = {}, {}
+        for model in models:
+            self.value += 1
+            trees[model] = weights(self.value)
+            if model == "policy":
+                trees[model] = {part: weights(self.value) for part in ("head", "critic")}
+                values = dict.fromkeys(trees[model], self.value) | values
+            else:
+                values[model] = self.value
+        for worker in workers:
+            self.workers[worker] |= values | {"number": self.newest}
+        return trees
+
+
+@given(st.lists(st.tuples(st.permutations(MODELS), UPDATES), min_size=1, max_size=5))
+@settings(max_examples=15)
+def test_models_of_some_workers_against_a_plain_book(in_parts, script):
+    # CW1, CW2, CW6, CV1, CV2: weights_dict with worker_ids; one number for all models and workers of a call.
+    collector, book = in_parts
+    for order, (models, worker_ids) in script:
+        chosen = range(WORKERS) if worker_ids is None else sorted(worker_ids)
+        trees = book.publish([model for model in order if model in models], chosen)
+        collector.update_policy_weights_(weights_dict=trees, worker_ids=worker_ids)
+        assert collector.policy_version == book.newest
+    batch = collector.next(timeout=40)
+    for worker, expected in enumerate(book.workers):
+        found = {name: np.unique(batch[name][worker]).tolist() for name in ("policy_version", "w", "c")}
+        assert found == {
+            "policy_version": [expected["number"]],
+            "w": [expected["head"]],
+            "c": [expected["critic"]],
+        }
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("policy", "head"))))
+def test_a_part_beside_the_whole_has_its_own_weights_in_this_process_too(order):
+    # CW6
+    trees = {"policy": {"head": weights(1), "critic": weights(1)}, "head": weights(2)}
+    with hr.Collector(
+        lambda: CounterEnv(9), Parts(), frames_per_batch=4, weight_sync_schemes=PARTS
+    ) as collector:
+        collector.update_policy_weights_(weights_dict={model: trees[model] for model in order})
+        batch = collector.next()
+    assert (batch["w"].tolist(), batch["c"].tolist()) == ([[2.0] * 4], [[1.0] * 4])
 
 
 def test_workers_by_their_device():

@@ -263,15 +263,54 @@ class TensorDmEnv(DmCounterEnv):
 
 
 class TensorAgents(CounterAgents):
-    """Agents whose values are tensors on the CPU."""
+    """Agents whose values are tensors on `device`; tensors on the CPU cannot be read by NumPy."""
+
+    device, takes_tensors = "cpu", False
 
     def reset(self, **options):
-        observations, infos = super().reset(**options)
-        return map_leaves(torch.as_tensor, observations), infos
+        return map_leaves(self._remote, super().reset(**options))
 
     def step(self, actions):
-        *values, infos = super().step(actions)
-        return *(map_leaves(torch.as_tensor, value) for value in values), infos
+        arrays = {}
+        for agent, action in actions.items():
+            assert isinstance(action, torch.Tensor) == self.takes_tensors
+            arrays[agent] = np.asarray(action.cpu() if isinstance(action, torch.Tensor) else action)
+        return map_leaves(self._remote, super().step(arrays))
+
+    def _remote(self, value):
+        return remote(value, self.device)
+
+
+@pytest.mark.parametrize(
+    ("device", "asked"),
+    [
+        ("cpu", None),
+        ("cpu", "cpu"),
+        pytest.param("cuda:0", None, marks=needs_cuda),
+        pytest.param("cuda:0", "cuda:0", marks=needs_cuda),
+    ],
+)
+def test_agents_of_tensors(device, asked):
+    # CE2, CD2: as single environments, with their actions, episodes of several lengths and infos.
+    def make(kind):
+        env = kind([3, 5, 2])
+        env.device, env.takes_tensors = device, device != "cpu" or asked is not None
+        return env
+
+    options = {
+        "num_envs": 2,
+        "frames_per_batch": 60,
+        "info_columns": {"count": ArraySpec((), np.int64)},
+    }
+    found = hr.Collector(partial(make, TensorAgents), lambda o: o[:, -1] % 4, env_device=asked, **options)
+    expected = hr.Collector(partial(make, CounterAgents), lambda o: o[:, -1] % 4, **options)
+    with found, expected:
+        for _ in range(3):
+            batch, other = found.next(), expected.next()
+            assert list(batch) == list(other)
+            for name in other:
+                assert isinstance(batch[name], np.ndarray)
+                np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
 
 
 @pytest.mark.parametrize("kind", ["dm_env", "agents"])

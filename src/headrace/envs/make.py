@@ -158,7 +158,7 @@ def _stepper(
     if is_parallel_environment(envs[0]):
         from headrace.envs.adapters.pettingzoo_parallel import ParallelStepper
 
-        return ParallelStepper(envs, info_columns)
+        return ParallelStepper(envs, info_columns, device)
     from headrace.envs.adapters.gymnasium_single import SingleEnvStepper
 
     return SingleEnvStepper([_single(env) for env in envs], info_columns, device)

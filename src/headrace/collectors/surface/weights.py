@@ -43,7 +43,8 @@ class WeightSurface(CollectorParts):
             worker_ids: the workers that get the weights: an index, a `policy_device`, or a list of these; None: all.
                 The others keep their weights and their number.
             model_id: the model that gets the weights: the policy, or a key of `weight_sync_schemes`.
-            weights_dict: weights of several models by their ids, which are taken over together.
+            weights_dict: weights of several models by their ids, which are taken over together. Where the policy and a
+                part of it are given, the part has its own.
 
         Raises:
             ValueError: more than one source; none, and the collector was made without a policy object; a worker that

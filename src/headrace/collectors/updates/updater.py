@@ -89,11 +89,11 @@ class WeightUpdater:
                 )
 
     def _checked(self, publication: Publication) -> dict[str, CheckedWeights]:
-        models = self._target.models
+        # The policy comes first, so that the weights of a part act where both are given.
         return {
-            model_id: models[model_id].checked(tree)
-            for model_id, tree in publication.weights.items()
-            if not isinstance(self._schemes.get(model_id), NoSync)
+            model_id: model.checked(publication.weights[model_id])
+            for model_id, model in self._target.models.items()
+            if model_id in publication.weights and not isinstance(self._schemes.get(model_id), NoSync)
         }
 
     def _publish(self, weights: Mapping[str, CheckedWeights], workers: Any) -> None:

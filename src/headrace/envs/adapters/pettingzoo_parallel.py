@@ -25,6 +25,7 @@ from headrace.envs.agents import (
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.protocol import Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
+from headrace.envs.tensors import TensorBoundary, boundary_of
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, check_array
 
@@ -39,6 +40,7 @@ class ParallelStepper(EnvironmentStates):
     Args:
         envs: the environments, all with the same agents.
         info_columns: entries of each agent's `info` to keep as columns.
+        device: where environments that return torch tensors compute, if it was asked for; see `boundary_of`.
 
     Raises:
         ValueError: an environment that names no agents beforehand, the same environment twice, or one whose agents act
@@ -61,7 +63,12 @@ class ParallelStepper(EnvironmentStates):
     resets_by_mask = False
     lanes_may_wait = True
 
-    def __init__(self, envs: Sequence[Any], info_columns: Mapping[str, ArraySpec] | None = None) -> None:
+    def __init__(
+        self,
+        envs: Sequence[Any],
+        info_columns: Mapping[str, ArraySpec] | None = None,
+        device: str | None = None,
+    ) -> None:
         check_distinct(envs)
         self.environments = tuple(envs)
         self._agents = _agents_of(envs)
@@ -80,6 +87,9 @@ class ParallelStepper(EnvironmentStates):
         self._plays = np.zeros(self.num_envs, np.bool_)
         self._is_done = np.zeros(self.num_envs, np.bool_)
         self._unchecked = set(range(len(envs)))
+        self._device = device
+        # Of environments that return torch tensors, by index.
+        self._boundaries: dict[int, TensorBoundary] = {}
         self._steps = [0] * len(envs)
         self._closed = False
 
@@ -121,12 +131,25 @@ class ParallelStepper(EnvironmentStates):
         except Exception as error:
             error.add_note(f"raised by reset of environment {i}")
             raise
+        if i in self._unchecked and (found := boundary_of(dict(observations), self._device)) is not None:
+            self._boundaries[i] = found
+        if (boundary := self._boundaries.get(i)) is not None:
+            observations, infos = boundary.arrays((dict(observations), self._read_infos(infos)))
         lanes = self._lanes(i)
         self._plays[lanes] = self._is_done[lanes] = False
         self._steps[i] = 0
         for name, column in out.items():
             column[lanes] = self._zeros[name]
         self._see(i, observations, infos, out, AT_RESET)
+
+    def _read_infos(self, infos: Mapping[Any, Mapping[str, Any]]) -> dict[Any, dict[str, Any]]:
+        """Returns the entries of the agents' infos that are read."""
+        names = self._columns.info
+        return {
+            agent: {name: info[name] for name in names if name in info}
+            for agent, info in infos.items()
+            if names
+        }
 
     def _lanes(self, i: int) -> slice:
         return slice(i * len(self._agents), (i + 1) * len(self._agents))
@@ -190,13 +213,17 @@ class ParallelStepper(EnvironmentStates):
         env, lanes = self.environments[i], self._lanes(i)
         acting = [lane for lane in range(lanes.start, lanes.stop) if self._plays[lane]]
         given = {self._agents[lane - lanes.start]: elements[lane] for lane in acting}
+        boundary = self._boundaries.get(i)
         try:
-            returned = step_agents(env, i, given)
+            returned = step_agents(env, i, given if boundary is None else boundary.actions(given))
         except Exception as error:
             error.add_note(
                 f"raised by environment {i} at step {self._steps[i]} of its episode, actions {shown(given)}"
             )
             raise
+        if boundary is not None:
+            *values, infos = returned
+            returned = Returned(*boundary.arrays((*map(dict, values), self._read_infos(infos))))
         self._keep(lanes, out)
         self._see(i, returned.observations, returned.infos, out, self._steps[i])
         is_over = ends_for_all(env, returned)
