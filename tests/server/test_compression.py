@@ -224,6 +224,7 @@ def test_what_is_sent_again_travels_as_the_second_server_takes_it(monkeypatch, f
                                 (batch[name][place] == value).all() for name, value in expected.items()
                             )
                     windows = client.replay("r").sample("t", 5)
+                    writer.close(20)
             # Nothing of the first server's compression is left, or of its lack.
             frames = (8 + 7) * 84 * 84
             assert received > frames if first else received < frames
