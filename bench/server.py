@@ -41,9 +41,7 @@ def cases() -> list[Case]:
         contest_case("server/queue, 64 clients", _many_clients, Goal(ratio=0.9)),
         _replay_case("small, unix", "unix", Goal(least=12e3)),
         _replay_case("small, tcp", "tcp", Goal(least=5e3)),
-        contest_case(
-            "server/replay frames, unix", _frames(partial(samples, batch_size=BATCH)), Goal(ratio=0.7)
-        ),
+        contest_case("server/replay frames, unix", _frames(_sampled), Goal(ratio=0.7)),
         contest_case("server/replay frames, unix, loader", _frames(partial(_loaded, prefetch=2))),
         contest_case("server/replay writes of 64 steps, unix", _writes, Goal(least=1e6)),
     ]
@@ -247,9 +245,12 @@ def _many_clients(plan: Plan) -> Iterator[Contest]:
 def _replay_case(name: str, kind: str, goal: Goal) -> Case:
     @contextmanager
     def prepare(_: Plan) -> Iterator[Contest]:
-        with _served_replay("small", kind) as replay:
+        with (
+            _served_replay("small", kind) as replay,
+            _loaded(replay, hr.views.transition(), IN_FLIGHT) as ours,
+        ):
             yield Contest(
-                ours=_loaded(replay, hr.views.transition(), IN_FLIGHT),
+                ours=ours,
                 limit=samples(replay, hr.views.transition(), BATCH),
                 limit_name="one request at a time",
                 verify=lambda batch: check_transitions(batch.data),
@@ -268,31 +269,41 @@ def _served_replay(kind: str, way: str) -> Iterator[Any]:
         yield stack.enter_context(hr.Client(addresses[way == "unix"])).replay("r")
 
 
-def _loaded(replay: Any, views: Mapping[str, hr.View], prefetch: int) -> Run:
+@contextmanager
+def _loaded(replay: Any, views: Mapping[str, hr.View], prefetch: int) -> Iterator[Run]:
     """Batches of a loader."""
+    with hr.loaders.Loader(replay, "t", BATCH, views=views, prefetch=prefetch) as loader:
 
-    def run(count: int) -> Any:
-        batch = None
-        with hr.loaders.Loader(replay, "t", BATCH, views=views, prefetch=prefetch) as loader:
-            batches = iter(loader)
+        def run(count: int) -> Any:
+            batch = None
             for _ in range(count):
-                batch = next(batches)
-        return batch
+                batch = next(loader)
+            return batch
 
-    return run
+        yield run
+
+
+@contextmanager
+def _sampled(replay: Any, views: Mapping[str, hr.View]) -> Iterator[Run]:
+    """Batches of `sample`."""
+    yield samples(replay, views, BATCH)
 
 
 def _frames(
-    sampled: Callable[[Any, Mapping[str, hr.View]], Run],
+    drawn: Callable[[Any, Mapping[str, hr.View]], AbstractContextManager[Run]],
 ) -> Callable[[Plan], AbstractContextManager[Contest]]:
-    """Stacks of four frames; `sampled` returns the run that draws them from the client's replay."""
+    """Stacks of four frames; `drawn` yields the run that draws them from the client's replay."""
 
     @contextmanager
     def prepare(_: Plan) -> Iterator[Contest]:
         views = hr.views.transition(frame_stack=4)
-        with _served_replay("frames", "unix") as remote, filled_frames(5000) as replay:
+        with (
+            _served_replay("frames", "unix") as remote,
+            drawn(remote, views) as ours,
+            filled_frames(5000) as replay,
+        ):
             yield Contest(
-                ours=sampled(remote, views),
+                ours=ours,
                 limit=samples(replay, views, BATCH),
                 limit_name="in process",
             )
