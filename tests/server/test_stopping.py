@@ -144,3 +144,24 @@ def test_stopping_with_clients_halfway_in_the_handshake(replay):
         server.stop(drain_timeout=60)
         assert time.monotonic() - before < 8  # Its handshake would be late after 10 s.
         assert b"stops" in silent.recv(1000)
+
+
+def test_served_objects_stay_usable_before_and_after_serving():
+    """SV4: local and remote callers see one state, and stopping closes nothing."""
+    with hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 9)]) as replay:
+        with hr.BatchQueue(0, 2) as queue, replay.writer(items=[hr.ItemRule("q", 1)]) as local:
+            local.append({"n": 1})
+            queue.send(1)
+            server = hr.Server({"r": replay, "b": queue})
+            with server, hr.Client(server.address) as client:
+                with client.replay("r").writer(items=[hr.ItemRule("q", 1)]) as writer:
+                    writer.append({"n": 2})
+                client.queue("b").send(2)
+                client.queue("b").wait(10)
+                local.append({"n": 3})
+                assert len(client.replay("r").table("q")) == len(replay.table("q")) == 3
+            local.append({"n": 4})
+            queue.send(3)
+            assert replay.sample("q", 4, timeout=0).data["n"].tolist() == [1, 2, 3, 4]
+            assert queue.sample(timeout=0)[0].tolist() == [1, 2]
+            assert queue.statistics().size == 1
