@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 import sys
+from typing import ClassVar
 
 import cloudpickle
 import numpy as np
@@ -235,14 +236,93 @@ def test_a_policy_acts_after_random_frames():
     check_transitions(batch)
 
 
+class Looking:
+    """Acts on views, and returns what it saw."""
+
+    views: ClassVar = {
+        "stack": hr.View("observation", shift="-2:0", fill=-5),
+        "edge": hr.View("observation", shift="-3:-1", fill="edge"),
+        "last": hr.View("action", shift=-1, fill=3),
+        "rewards": hr.View("reward", shift="-2:-1", mask=True),
+        "cut": hr.View("truncated", shift=-1),
+        "count": hr.View("t"),
+        "versions": hr.View("policy_version", shift="-1:0"),
+        "value": hr.View("double", shift=-2, space=hr.ArraySpec((), np.int64)),
+    }
+
+    def compute_actions(self, inputs):
+        saw = {f"saw_{name}": inputs[name] for name in (*self.views, "rewards_mask")}
+        actions = (inputs["stack"][:, 0, 2] + inputs["last"] + act(inputs["observation"])) % 4
+        return actions, [], {**saw, "double": 2 * inputs["observation"][:, 2] + inputs["last"]}
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=lengths_of_pools, limit=st.sampled_from([None, 3]), data=st.data())
+def test_views_are_those_of_the_rows_of_each_lane(lengths, limit, data):
+    """CB9, V7: what the policy saw is what the stored rows of its lane show, in any order of results, over batches,
+    limits and resets, also after random steps."""
+    count = len(lengths)
+    size = data.draw(st.integers(1, count - 1))
+    pool = CounterEnvPool(lengths, batch_size=size, order=random_order(data.draw(st.integers(0, 99))))
+    frames, policy = count * data.draw(st.integers(1, 9)), Looking()
+    collected = []
+    with hr.Collector(
+        pool,
+        policy,
+        frames_per_batch=frames,
+        max_frames_per_traj=limit,
+        init_random_frames=data.draw(st.sampled_from([0, 1, 2 * frames])),
+    ) as collector:
+        for _ in range(5):
+            collected.append(collector.next())
+            if data.draw(st.booleans()):
+                collector.reset(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    names = [name for name in collected[-1] if not name.startswith("next_")]
+    joined = {
+        name: np.concatenate(
+            [batch[name] if name in batch else np.zeros_like(collected[-1][name]) for batch in collected],
+            axis=1,
+        )
+        for name in names
+    }
+    for lane in range(count):
+        ids = joined["episode_id"][lane]
+        for episode in np.unique(ids[ids >= 0]):
+            check_seen({name: column[lane][ids == episode] for name, column in joined.items()})
+
+
+def check_seen(rows):
+    """Compares what the policy saw in an episode with its rows, by the definition of each view."""
+    for t, version in enumerate(rows["policy_version"]):
+        if version < 0:
+            continue
+
+        def back(name, first, last, fill, t=t):
+            return [
+                rows[name][max(t + k, 0)] if fill == "edge" or t + k >= 0 else fill
+                for k in range(first, last + 1)
+            ]
+
+        none = np.full(3, -5)
+        expected = {
+            "stack": [rows["observation"][t + k] if t + k >= 0 else none for k in (-2, -1, 0)],
+            "edge": back("observation", -3, -1, "edge"),
+            "last": back("action", -1, -1, 3)[0],
+            "rewards": back("reward", -2, -1, 0),
+            "rewards_mask": [t >= 2, t >= 1],
+            "cut": back("truncated", -1, -1, False)[0],
+            "count": t,
+            "versions": back("policy_version", -1, 0, 0),
+            "value": back("double", -2, -2, 0)[0],
+        }
+        for name, values in expected.items():
+            np.testing.assert_array_equal(rows[f"saw_{name}"][t], values, err_msg=f"{name} at {t}")
+
+
 @pytest.mark.parametrize(
     ("policy", "options", "message"),
     [
-        (
-            Counts(),
-            {"views": {"last": hr.View("action", shift=-1)}},
-            "views: expected none that are fed to the policy",
-        ),
+        (Looking(), {"set_truncated": True}, "set_truncated: expected False with views of truncated"),
         (act, {"reset_when_done": False}, "reset_when_done: expected True"),
     ],
 )

@@ -87,6 +87,44 @@ def test_a_ring_shows_what_all_the_rows_show(views, data):
         begins[restarted] = step + 1
 
 
+@settings(max_examples=fewer(20))
+@given(views=causal_views(), data=st.data())
+def test_a_ring_shows_what_all_the_rows_show_of_lanes_at_their_own_pace(views, data):
+    # V14, R16; collectors CE2: calls of some lanes, in any order, after some steps of all
+    history, steps, lanes = History(COLUMNS, views, 3), 9, 3
+    heads, begins = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
+    generator = np.random.default_rng(0)
+    rows = {
+        name: generator.integers(0, 99, (2 * steps, lanes, *spec.shape)).astype(spec.dtype)
+        for name, spec in SIGNATURE.columns.items()
+    }
+    evens = data.draw(st.integers(0, 2))
+    for step in range(steps):
+        some = st.lists(st.integers(0, lanes - 1), unique=True, min_size=1)
+        chosen = np.arange(lanes) if step < evens else np.array(data.draw(some))
+        called = () if step < evens else (chosen,)
+        newest = {name: column[heads[chosen], chosen] for name, column in rows.items()}
+        history.write(
+            {name: values for name, values in newest.items() if name.startswith("observation")}, *called
+        )
+        shown = history.present(*called)
+        np.testing.assert_array_equal(history.t(*called), (heads - begins)[chosen])
+        for place, lane in enumerate(chosen):
+            at = heads[lane : lane + 1]
+            segments = Segments(at, begins[lane : lane + 1], at + 1, at, np.zeros(1, np.int64))
+            arrays = {name: np.ascontiguousarray(column[:, lane]) for name, column in rows.items()}
+            assert_same(_of_lane(shown, place), ArrayPlan(COLUMNS, views).present(arrays, segments))
+        history.write(newest, *called)
+        restarted = chosen[data.draw(st.lists(st.booleans(), min_size=len(chosen), max_size=len(chosen)))]
+        history.advance(restarted, *called)
+        heads[chosen] += 1
+        begins[restarted] = heads[restarted]
+        if data.draw(st.booleans()):
+            copy = History(COLUMNS, views, lanes)
+            copy.load_state_dict(history.state_dict())
+            history = copy
+
+
 def _of_lane(shown, lane):
     """The same trees with the rows of one lane."""
     if isinstance(shown, dict):

@@ -1,4 +1,4 @@
-"""Views that a policy sees while it acts in n environments that step together."""
+"""Views that a policy sees while it acts in n environments."""
 
 # Rules: views-rollouts P2, V8, V14, V15
 
@@ -103,21 +103,33 @@ class ActingViews:
         self._shows_numbers = not history.columns.isdisjoint(_NUMBERS)
         return history
 
-    def see(self, columns: Mapping[str, NDArray[Any]], version: int) -> None:
+    @property
+    def columns(self) -> Collection[str]:
+        """Names of the columns that the views read."""
+        return self._history.columns
+
+    def see(
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        version: int,
+        lanes: NDArray[np.integer[Any]] | None = None,
+    ) -> None:
         """Writes what is known of the newest rows before acting; may be repeated.
 
         Args:
-            columns: `[n, ...]`, observations and states.
+            columns: `[m, ...]`, observations and states.
             version: of the policy that acts.
+            lanes: int64[m], environments that act while the others still step; None: all.
         """
-        self._history.write(columns)
+        history = self._history
+        history.write(columns, lanes)
         if self._shows_numbers:
-            self._history.write({"t": self._history.t, "policy_version": version})
+            history.write({"t": history.t(lanes), "policy_version": version}, lanes)
         self._has_seen = True
 
-    def present(self) -> dict[str, Any]:
-        """Returns the views of the newest rows, `[n, ...]` or `[n, W, ...]`."""
-        return self._history.present()
+    def present(self, lanes: NDArray[np.integer[Any]] | None = None) -> dict[str, Any]:
+        """Returns the views of the newest rows of these environments (None: of all), `[m, ...]` or `[m, W, ...]`."""
+        return self._history.present(lanes)
 
     def follow(
         self,
@@ -139,6 +151,24 @@ class ActingViews:
         self._history.write({name: values.get(name, 0) for name in self._acted})
         self._history.advance(restarted)
         self._has_seen = False
+
+    def keep(self, values: Mapping[str, NDArray[Any]], lanes: NDArray[np.integer[Any]]) -> None:
+        """Writes columns of the newest rows of some environments, which have acted or stepped; `finish` follows.
+
+        Args:
+            values: `[m, ...]`, some of the columns beside the observations.
+            lanes: int64[m], environments that were seen.
+        """
+        self._history.write(values, lanes)
+
+    def finish(self, lanes: NDArray[np.integer[Any]], restarted: NDArray[np.integer[Any]]) -> None:
+        """Goes on to the next rows of some environments, whose newest rows are complete.
+
+        Args:
+            lanes: int64[m].
+            restarted: those of them whose next observation is the first of an episode.
+        """
+        self._history.advance(restarted, lanes)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the rows that the views look back on."""

@@ -91,9 +91,15 @@ class PolicyStates:
             present[restarted] = initial
 
     def keep(self, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.integer[Any]]) -> None:
-        """Keeps the states of some rows after they acted: "state_out_0", "state_out_1", ..., `[m, ...]`."""
+        """Keeps the states of some rows after they acted.
+
+        Args:
+            columns: "state_out_0", "state_out_1", ..., `[m, ...]`; without them the states stay.
+            rows: int64[m].
+        """
         for i, present in enumerate(self._present):
-            present[rows] = columns[f"state_out_{i}"]
+            if f"state_out_{i}" in columns:
+                present[rows] = columns[f"state_out_{i}"]
 
     def state_dict(self) -> list[NDArray[Any]]:
         """Returns copies of the present states."""

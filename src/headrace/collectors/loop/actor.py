@@ -52,7 +52,7 @@ class Actor:
 
     Attributes:
         remembers: whether the policy has states or views, so that `follow` is needed.
-        has_views: whether it is fed views, which need the rows of all environments at each step.
+        views_read: names of the columns that views which it is fed read.
 
     Raises:
         TypeError: not a policy.
@@ -94,8 +94,8 @@ class Actor:
         acting = ActingViews(shown, known.tree, observed.columns, num_envs)
         self._views = acting or None
         self._is_first = True
-        self.has_views = bool(acting)
-        self.remembers = self._is_recurrent or self.has_views
+        self.views_read = frozenset(acting.columns)
+        self.remembers = self._is_recurrent or self._views is not None
 
     @property
     def extras(self) -> dict[str, ArraySpec]:
@@ -116,8 +116,8 @@ class Actor:
         # The policy is given memory of its own, because it may write into it: the rows are recorded.
         inputs: dict[str, Any] = self._states.columns(lanes)
         if self._views is not None:
-            self._views.see({**row, **self._states.columns()}, version)
-            inputs |= self._views.present()
+            self._views.see({**row, **inputs}, version, lanes)
+            inputs |= self._views.present(lanes)
         if "observation" not in inputs:
             inputs["observation"] = self._observation(row, is_own=lanes is not None)
         actions, state_outs, extras = self._policy(inputs, self._num_envs if lanes is None else len(lanes))
@@ -154,9 +154,35 @@ class Actor:
         if self._views is not None:
             self._views.follow(row, values, version, restarted)
 
+    def see(self, row: Columns, version: int, lanes: Indices) -> None:
+        """Notes the observations of m lanes that act without the policy; `keep` follows."""
+        if self._views is not None:
+            self._views.see(row, version, lanes)
+
     def keep(self, values: Columns, lanes: Indices) -> None:
-        """Keeps the states of m lanes after they acted; `values` is what the call returned beside the actions."""
+        """Keeps states and history of m lanes after they acted.
+
+        Args:
+            values: actions and further columns, `[m, ...]`; without states those of the lanes stay.
+            lanes: int64[m].
+        """
         self._states.keep(values, lanes)
+        if self._views is not None:
+            self._views.keep(values, lanes)
+
+    def finish(self, outcomes: Columns, lanes: Indices, restarted: Indices) -> None:
+        """Keeps the history of m lanes after their steps.
+
+        Args:
+            outcomes: columns of the step that were not known before it, `[m, ...]`.
+            lanes: int64[m].
+            restarted: those of them whose next observation is the first of an episode.
+        """
+        if restarted.size:
+            self._states.reset(restarted)
+        if self._views is not None:
+            self._views.keep(outcomes, lanes)
+            self._views.finish(lanes, restarted)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the states of the policy, and the rows that its views look back on."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.loop.actor import Actor
 from headrace.collectors.loop.lane_buffer import BEGINS, DROPPED, RESET_STEPS, LaneBuffer
@@ -63,10 +64,11 @@ class UnevenStepper(RecordingStepper):
             refresh=refresh,
             times=times,
         )
-        if actor is not None and actor.has_views:
+        if set_truncated and actor is not None and "truncated" in actor.views_read:
             raise ValueError(
-                "views: expected none that are fed to the policy, for an EnvPool whose batch_size is below num_envs: "
-                "its environments are at different steps; used_for_compute_actions=False shows them in batches alone"
+                "set_truncated: expected False with views of truncated that are fed to the policy, for an EnvPool "
+                "whose batch_size is below num_envs: environments that are ahead act before a step is known to be the "
+                "last of its rollout"
             )
         self._pool = stepper
         observed, num_envs = stepper.observation_signature, stepper.num_envs
@@ -161,15 +163,22 @@ class UnevenStepper(RecordingStepper):
 
     def _decide(self, envs: Indices, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:
-            return self._random.draw_for(envs), {}, RANDOM_VERSION
+            return self._draw(envs), {}, RANDOM_VERSION
         version = self._refresh()
         begun, self._begun = self._begun, None
         if begun is None or begun[1][2] != version or not np.array_equal(begun[0], envs):
             begun = envs, self._ask_for(self._actor, envs, version)
         decision = begun[1]
         if self._remembers:
-            self._actor.keep(decision[1], envs)
+            self._actor.keep({**decision[0], **decision[1]}, envs)
         return decision
+
+    def _draw(self, envs: Indices) -> Columns:
+        actions = self._random.draw_for(envs)
+        if self._remembers and self._actor is not None:
+            self._actor.see(self._buffer.observations(envs), RANDOM_VERSION, envs)
+            self._actor.keep(actions, envs)
+        return actions
 
     def _ask_for(self, actor: Actor, envs: Indices, version: int) -> tuple[Columns, Columns, int]:
         return self._ask(actor, self._buffer.observations(envs), version, envs)
@@ -191,20 +200,24 @@ class UnevenStepper(RecordingStepper):
             envs, results.observations, results.reward, results.terminated, results.truncated
         )
         if self._limit or self._remembers:
-            states = buffer.states[envs]
-            self._follow_episodes(envs[states <= RESET_STEPS], envs[states == RESET_STEPS])
+            self._follow(results, buffer.states[envs])
         if dropped:
             self._send_reset(envs[buffer.states[envs] == DROPPED], BEGINS)
 
-    def _follow_episodes(self, envs: Indices, resets: Indices) -> None:
-        """Resets the memory of the policy at resets, and cuts trajectories that have reached the limit.
+    def _follow(self, results: Results, states: NDArray[np.uint8]) -> None:
+        """Keeps what the policy remembers, and cuts trajectories that have reached the limit.
 
         Args:
-            envs: environments that took a row.
-            resets: those of them whose step was a reset.
+            results: of environments.
+            states: uint8[k], the kind of each result.
         """
-        if self._remembers and self._actor is not None and resets.size:
-            self._actor.reset(resets)
+        is_row = states <= RESET_STEPS
+        envs, resets = results.envs[is_row], results.envs[states == RESET_STEPS]
+        if self._remembers and self._actor is not None and envs.size:
+            outcomes = {
+                name: getattr(results, name)[is_row] for name in ("reward", "terminated", "truncated")
+            }
+            self._actor.finish(outcomes, envs, resets)
         if self._limit:
             self._lengths[envs] += 1
             self._lengths[resets] = 0
