@@ -36,7 +36,9 @@ class StepLoop:
     >>> result, out = StepResult.empty(2), {"observation": np.zeros((2, 3))}
     >>> steps = [lambda action: (np.full(3, action), 0.5, action > 1, False, {})] * 2
     >>> loop = StepLoop(steps, result, "observation")
-    >>> loop.run(range(2), [1.0, 2.0], out, range(2), write=out["observation"].__setitem__)
+    >>> def write(env, observation, columns, row):
+    ...     columns["observation"][row] = observation
+    >>> loop.run(range(2), [1.0, 2.0], out, range(2), write)
     [1]
     >>> result.reward, result.terminated
     (array([0.5, 0.5], dtype=float32), array([False,  True]))

@@ -133,8 +133,7 @@ class SingleEnvStepper(EnvironmentStates):
             out: columns, of which environment i has row `rows[i]`.
             rows: one of each environment; None: row i.
         """
-        # In one piece: between frames that drive the interpreter's data out of the caches a call costs half a
-        # microsecond.
+        # In one piece: frames drive the interpreter's data out of the caches, and each call then takes longer.
         result = self._result
         envs: Iterable[int] = self._own_rows
         if active is not None:
