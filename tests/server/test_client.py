@@ -325,6 +325,8 @@ def test_a_client_connects_again(replay, tmp_path):
             client._session.link()._channel.shutdown()
             with pytest.raises(hr.Disconnected):
                 asked.result(10)
+            # Otherwise the request of the lost connection, which the server has not noticed yet, gets the item.
+            until(lambda: replay.table("q").statistics().waiting_samples == 0)
             put(replay, 1)
             assert client.replay("r").sample("q", 1)["n"].tolist() == [1]
 
