@@ -25,7 +25,7 @@ def test_there_are_such_files():
     names = {str(path.relative_to(PACKAGE)) for path in TWINS}
     assert names == {
         "collectors/loop/lane_buffer.pxd",
-        "envs/row_copy.pxd",
+        "kernels/row_copy.pxd",
         "kernels/handoff.pxd",
         "replay/sampling/fused_kernel.pxd",
         "store/copying.pxd",
