@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ class LastStep:
 
     def __init__(self, memory: Arena) -> None:
         self._memory: Arena | None = memory
-        self._at = memory.array(0, (1,), np.float64)
+        # Python writes a number through its own view in a third of the time that NumPy's array takes.
+        self._at: Any = memory.array(0, (1,), np.float64).data
 
     @classmethod
     def new(cls) -> LastStep:
@@ -75,4 +77,4 @@ class LastStep:
     def release(self) -> None:
         """Releases the memory; `age` counts from the newest step that it has shown."""
         self.close()
-        self._at, self._memory = self._at.copy(), None
+        self._at, self._memory = np.array([self.at]).data, None

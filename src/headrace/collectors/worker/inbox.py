@@ -22,6 +22,7 @@ from headrace.collectors.messages import (
     WeightsAt,
 )
 from headrace.errors import Disconnected
+from headrace.kernels.readiness import is_readable
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Ack, Lease
@@ -59,6 +60,7 @@ class WorkerInbox:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._descriptor = channel.fileno()
         self._arrived = select.poll()
         self._arrived.register(channel.fileno(), select.POLLIN)
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
@@ -78,7 +80,7 @@ class WorkerInbox:
     def look(self) -> bool:
         """Takes in the messages that have arrived; returns whether one must be processed before the next step."""
         # One call of the system: a thread that receives would interrupt the steps for longer.
-        if self._arrived.poll(0):
+        if is_readable(self._descriptor):
             self._receive()
         return self.interrupts
 
