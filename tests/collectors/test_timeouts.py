@@ -67,7 +67,9 @@ def test_a_seed_drops_the_rollout_under_way(clock):
     with hr.Collector(slow(clock), act, frames_per_batch=10) as collector:
         with pytest.raises(hr.DeadlineExceeded):
             collector.next(timeout=4)
-        collector.state_dict()  # It leaves the rollout as it is; `test_state_of_steps` tells what it holds.
+        # A state leaves the rollout as it is; `test_state_of_steps` goes on from one.
+        assert collector.state_dict()["rollout"] is not None
+        assert collector.statistics().frames_discarded == 0
         collector.set_seed(3)
         batch = collector.next()
         assert batch["observation"][0, 0].tolist() == [0, 2, 0]

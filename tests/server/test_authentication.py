@@ -10,6 +10,7 @@ from headrace.leases.channel import Channel
 from headrace.server.auth import NONCE_NBYTES, proof
 from headrace.server.messages.handshake import Challenge, Greeting, Proof, ToServer, Welcome
 from tests.server.hostile import connected
+from tests.server.recorded import recorded_turns
 
 TOKEN = "a token of these tests"
 
@@ -21,39 +22,10 @@ def server():
             yield server
 
 
-def recorded_handshake(server):
-    """Returns what a client and its server said in a session that does nothing."""
-    said = {"client": bytearray(), "server": bytearray()}
-
-    def copy(source, destination, side):
-        try:
-            while data := source.recv(1 << 16):
-                said[side] += data
-                destination.sendall(data)
-            destination.shutdown(socket.SHUT_WR)
-        except OSError:  # The other side has ended.
-            pass
-
-    with socket.create_server(("127.0.0.1", 0)) as tap:
-
-        def forward():
-            one, _ = tap.accept()
-            with one, connected(server) as other:
-                back = threading.Thread(target=copy, args=(other, one, "server"))
-                back.start()
-                copy(one, other, "client")
-                back.join()
-
-        thread = threading.Thread(target=forward)
-        thread.start()
-        hr.Client(f"tcp://127.0.0.1:{tap.getsockname()[1]}", token=TOKEN).close()
-        thread.join(10)
-    return {side: bytes(data) for side, data in said.items()}
-
-
 def test_the_token_never_crosses_the_wire_and_a_recorded_session_is_refused(server):
     """AU1"""
-    said = recorded_handshake(server)
+    turns = recorded_turns(server, TOKEN)
+    said = {each: b"".join(data for side, data in turns if side == each) for each in ("client", "server")}
     for data in said.values():
         assert len(data) > 100
         assert TOKEN.encode() not in data

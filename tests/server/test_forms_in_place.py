@@ -229,7 +229,7 @@ def test_loaders_that_end_give_back_the_blocks_of_batches_on_their_way(tmp_path,
         for _ in range(40):
             with hr.loaders.Loader(remote, "t", 40, views=STACKS, prefetch=4) as loader:
                 next(loader)
-    # Those of one loader, and of the answers to the one before that have not come yet.
+    # Blocks of one loader, and of answers to the loader before it that have not come yet.
     assert len(granted) <= 20
 
 

@@ -1,14 +1,13 @@
 """The page of the wire format: its handshake is that of a server and a client."""
 
 import re
-import socket
-import threading
 from pathlib import Path
 
 import headrace as hr
 from headrace.leases.frames import MOST_DESCRIPTORS
 from headrace.server.limits import Limits
 from headrace.server.messages import answers, handshake, requests
+from tests.server.recorded import recorded_turns
 
 PAGE = Path(__file__).parents[2] / "docs" / "wire.md"
 
@@ -29,38 +28,12 @@ def recorded_handshake(monkeypatch):
     monkeypatch.setattr("headrace.server.client.connecting.new_nonce", lambda: nonces["client"])
     monkeypatch.setattr("headrace.server.serving.handshake.new_nonce", lambda: nonces["server"])
     monkeypatch.setattr("importlib.metadata.version", lambda _: "1.0.0")
-    turns = []
-
-    def copy(source, destination, side):
-        while data := source.recv(1 << 16):
-            if turns and turns[-1][0] == side:
-                turns[-1][1].extend(data)
-            else:
-                turns.append((side, bytearray(data)))
-            destination.sendall(data)
-        destination.shutdown(socket.SHUT_WR)
-
     table = hr.Table.queue("fresh", 100)
     with (
         hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay,
-        socket.create_server(("127.0.0.1", 0)) as tap,
+        hr.Server({"r": replay}, token="secret") as server,
     ):
-        with hr.Server({"r": replay}, token="secret") as server:
-
-            def forward():
-                one, _ = tap.accept()
-                host, port = server.address.removeprefix("tcp://").split(":")
-                with one, socket.create_connection((host, int(port))) as other:
-                    back = threading.Thread(target=copy, args=(other, one, "server"))
-                    back.start()
-                    copy(one, other, "client")
-                    back.join()
-
-            thread = threading.Thread(target=forward)
-            thread.start()
-            hr.Client(f"tcp://127.0.0.1:{tap.getsockname()[1]}", token="secret").close()
-            thread.join(10)
-    return [(side, bytes(data)) for side, data in turns[:4]]
+        return recorded_turns(server, "secret")[:4]
 
 
 def test_the_handshake_of_the_page_is_that_of_the_program(monkeypatch):

@@ -78,7 +78,7 @@ class StepLoop:
             note: takes the info of an environment, with its row; None: infos are not read.
 
         Raises:
-            Exception: raised by an environment or a callback. What was stepped before is written.
+            Exception: raised by an environment or a callback. The results of the environments before it are written.
         """
         column = None if self._bare is None else out[self._bare]
         self.ended = ended = []

@@ -1,6 +1,6 @@
 """Forms of batches, which are described once and then named by their number.
 
-The arrays of small batches lie in one buffer, which is sent. Those of wide columns lie in blocks of the arena.
+The arrays of small batches lie in one buffer, which is sent. Arrays of wide columns lie in blocks of the arena.
 """
 
 from __future__ import annotations
