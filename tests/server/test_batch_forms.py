@@ -54,6 +54,36 @@ def test_batches_of_many_forms_in_any_order(replay, monkeypatch, most):
         assert all((batch["n"] == numbers).all() for batch, numbers in kept)
 
 
+KINDS = {"u1": np.uint8, "f2": np.float16, "b1": bool, "c8": np.complex64, "f4": np.float32, "c16": complex}
+MIXED_VIEWS = {"u": hr.View("u1"), "pair": hr.View("f4", shift=[0, 1]), "b": hr.View("b1"), "e": hr.View("empty")}
+
+
+@pytest.mark.parametrize("views", [None, MIXED_VIEWS], ids=["whole", "views"])
+@pytest.mark.parametrize("is_unix", [True, False])
+def test_arrays_of_any_size_and_dtype_are_aligned(tmp_path, is_unix, views):
+    """CL3: as in process. An array with an odd number of bytes shifts none behind it."""
+    table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=100)
+    step = {name: np.zeros((), kind) for name, kind in KINDS.items()}
+    step |= {"empty": np.zeros((0, 2)), "wide": np.zeros(5003, np.uint8)}
+    address = {"address": None, "unix": tmp_path / "s"} if is_unix else {}
+    with hr.Replay(hr.Signature.like(step), [table]) as replay, hr.Server({"r": replay}, **address) as server:
+        with replay.writer(items=[hr.ItemRule("t", 1, lookahead=1)]) as writer:
+            for n in range(40):
+                writer.append({name: np.full_like(array, n % 2 or n) for name, array in step.items()})
+        with hr.Client(server.address) as client:
+            remote = client.replay("r")
+            for size in (1, 2, 3, 5, 33, 1, 3):
+                expected, batch = (
+                    each.sample("t", size, views=views, timeout=20) for each in (replay, remote)
+                )
+                keys = batch.info.keys
+                for found in (batch, remote.get("t", keys, views=views)):
+                    assert found.info.keys.flags.aligned and (found.info.keys == keys).all()
+                    for name, array in found.data.items():
+                        assert array.flags.aligned, (size, name)
+                        np.testing.assert_array_equal(array, expected.data[name])
+
+
 def test_a_form_that_is_known_costs_few_bytes(replay):
     with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
         remote = client.replay("r")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,28 +39,37 @@ class PlacedArrays(NamedTuple):
 def placed(
     arrays: Collection[NDArray[Any]], arena: BatchArena | None, paths: Iterable[str | None] | None = None
 ) -> PlacedArrays:
-    """Returns where arrays lie: in the arena, or one after the other in the payload.
+    """Returns where arrays lie: in the arena, or one after the other in the payload, where each is aligned.
 
     Args:
         arrays: to be sent.
         arena: in which some may lie.
         paths: of their columns, for `PlacedArrays.paths`; None: they are not of columns.
     """
-    found = PlacedArrays([], [], [], set())
+    found = PlacedArrays([PlacedArray("", (), None, 0)] * len(arrays), [], [], set())
     offset = 0
-    for array, path in zip(arrays, [None] * len(arrays) if paths is None else paths, strict=True):
+    named = [*zip(arrays, [None] * len(arrays) if paths is None else paths, strict=True)]
+    for index in aligned_order([array for array, _ in named]):
+        array, path = named[index]
         place = None if arena is None or array.nbytes < _LEAST_PLACED_NBYTES else arena.place_of(array)
         if place is not None:
             found.blocks.add(place[0])
-            found.places.append(PlacedArray(array.dtype.str, array.shape, *place))
+            found.places[index] = PlacedArray(array.dtype.str, array.shape, *place)
             continue
         contiguous = _little_endian(array)
-        found.places.append(PlacedArray(contiguous.dtype.str, array.shape, None, offset))
+        found.places[index] = PlacedArray(
+            contiguous.dtype.str, array.shape, None, offset if array.nbytes else 0
+        )
         if contiguous.nbytes:
             found.parts.append(contiguous.reshape(-1).view(np.uint8).data)
             found.paths.append(path)
         offset += contiguous.nbytes
     return found
+
+
+def aligned_order(arrays: Sequence[NDArray[Any]]) -> list[int]:
+    """Returns the order in which arrays that lie one after the other are all aligned: that of falling alignment."""
+    return sorted(range(len(arrays)), key=lambda index: -arrays[index].dtype.alignment)
 
 
 class BatchAnswer(NamedTuple):

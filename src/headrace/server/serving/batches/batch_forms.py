@@ -18,6 +18,7 @@ from headrace.server.messages.answers import PlacedArray, Sampled, SampledAgain
 from headrace.server.serving.batches.batch_answers import (
     BatchAnswer,
     PlacedArrays,
+    aligned_order,
     column_paths,
     named_arrays,
 )
@@ -206,7 +207,7 @@ class BatchForms:
             number=number,
             names=names,
             arrays=[
-                PlacedArray(array.dtype.str, array.shape, *(place or (None, _place(begin, spans))))
+                PlacedArray(array.dtype.str, array.shape, *(place or (None, _place(begin, array, spans))))
                 for begin, array, place in zip(begins, arrays, places, strict=True)
             ],
             has_mask=False,
@@ -254,11 +255,12 @@ def _spans(
 ) -> tuple[list[tuple[int, int]], list[str | None]]:
     """Returns the parts of the buffer that hold arrays, with the paths of those to be compressed.
 
-    Bytes between the parts are not for the client.
+    Bytes between the parts are not for the client, so the order of the parts is one that keeps arrays aligned.
     """
     spans: list[tuple[int, int]] = []
     found: list[str | None] = []
-    for begin, array, path in sorted(zip(begins, arrays, paths, strict=True), key=lambda each: each[0]):
+    for index in aligned_order(arrays):
+        begin, array, path = begins[index], arrays[index], paths[index]
         end = begin + array.nbytes
         if spans and spans[-1][1] == begin and path is None and found[-1] is None:
             spans[-1] = spans[-1][0], end
@@ -268,11 +270,11 @@ def _spans(
     return spans, found
 
 
-def _place(begin: int, spans: Sequence[tuple[int, int]]) -> int:
+def _place(begin: int, array: NDArray[np.generic], spans: Sequence[tuple[int, int]]) -> int:
     """Returns the first byte of an array in the payload."""
     before = 0
     for first, end in spans:
-        if first <= begin < end:
+        if array.nbytes and first <= begin < end:
             return before + begin - first
         before += end - first
-    return before
+    return 0  # It has no bytes.
