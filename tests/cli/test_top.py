@@ -74,9 +74,18 @@ def test_without_a_terminal_it_prints_once(monitor):
     assert "items to go" in top(monitor.url.removeprefix("http://")).output
 
 
+def strict_json(text):
+    """Refuses what Python writes for numbers that are not finite, which is no JSON."""
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
 def test_json_is_the_record(monitor):
     result = top(monitor.url, "--json")
-    assert json.loads(result.output)["replays"]["replay"]["tables"]["q"]["pending_inserts"] == 2
+    assert strict_json(result.output)["replays"]["replay"]["tables"]["q"]["pending_inserts"] == 2
 
 
 def test_nothing_at_the_address():
@@ -144,6 +153,15 @@ def test_a_server(server):
     told = json.loads(top(server.address, "--json", HEADRACE_TOKEN="s3cret").output)
     assert told["replays"]["r"]["columns"] == {"x": "int64[]"}
     assert told["server"]["connections_total"] == 2
+
+
+def test_bounds_that_are_not_finite_are_null():
+    with (
+        hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.uniform(9)]) as replay,
+        hr.Server({"r": replay}) as server,
+    ):
+        told = strict_json(top(server.address, "--json").output)
+    assert told["replays"]["r"]["tables"]["replay"]["max_diff"] is None
 
 
 def test_the_token_of_a_server_comes_from_the_environment(server):

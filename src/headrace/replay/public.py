@@ -273,18 +273,18 @@ class Replay(DrawsBatches, Closing):
     def can_insert(self, table: str, n: int = 1) -> bool:
         """Returns whether n more items would be applied now, after those already pending. Changes nothing."""
         core = self._core
-        live = core.live_table(table)
+        live, n = core.live_table(table), check_count("n", n, 1)
         with core.lock:
             core.check_open()
-            return live.can_insert(n)
+            return bool(live.can_insert(n))
 
     def can_sample(self, table: str, n: int = 1) -> bool:
         """Returns whether a batch of n would be served now. Changes nothing."""
         core = self._core
-        live = core.live_table(table)
+        live, n = core.live_table(table), check_count("n", n, 1)
         with core.lock:
             core.check_open()
-            return live.can_sample(n)
+            return bool(live.can_sample(n))
 
     # ---- tables ------------------------------------------------------------------------------------------------------
 

@@ -219,6 +219,20 @@ class ReplayContract(ABC):
             assert replay.can_sample("t", 2)
             assert replay.sample("t", 2, timeout=0).data["n"].tolist() == [0, 1]
 
+    def test_numbers_of_items_are_checked(self) -> None:
+        """A number that is too large is no error, because the answer is known."""
+        # Rules: replay L7
+        with self.new(Table.queue("t", 4)) as replay:
+            for ask in (replay.can_insert, replay.can_sample):
+                for wrong in (0, -1):
+                    with pytest.raises(ValueError, match=f"^n: expected an integer >= 1, got {wrong}$"):
+                        ask("t", wrong)
+                others: list[Any] = [None, 1.5, "3", True, float("inf"), np.array([1, 2])]
+                for other in others:
+                    with pytest.raises(TypeError):
+                        ask("t", other)
+                assert ask("t", 10**30) is False
+
     def test_a_batch_that_can_never_be_served_is_refused_at_once(self) -> None:
         """Waiting for it would never end."""
         # Rules: replay L10

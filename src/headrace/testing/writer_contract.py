@@ -412,6 +412,7 @@ class WriterContract(ABC):
             assert writer.pending == 0
             writer.close(0)
             writer.close(0)
+            writer.flush(0)
             with pytest.raises(Closed):
                 writer.append(_step(4))
             with pytest.raises(Closed):

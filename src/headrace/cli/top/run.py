@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from headrace.cli.tables import has_styles
 from headrace.cli.top.page import Page
 from headrace.cli.top.remote import RemoteServer
 from headrace.cli.top.screen import screen
+from headrace.monitor.record import to_json
 from headrace.terminal import columns, is_terminal
 
 # Control sequences of ECMA-48.
@@ -45,7 +45,7 @@ def run(address: str, authorities: Path | None, *, once: bool, as_json: bool, in
 def _show(source: RemoteServer | Page, *, once: bool, as_json: bool, interval: float) -> None:
     record = source.read()
     if as_json:
-        click.echo(json.dumps(record))
+        click.echo(to_json(record))
     elif once or not is_terminal(sys.stdout):
         width = columns(sys.stdout) if is_terminal(sys.stdout) else None
         for line in screen(record, width):

@@ -350,7 +350,7 @@ class ShardedReplay(DrawsBatches, Closing):
         """Returns whether every shard would apply its equal part of n items now; see `Replay.can_insert`."""
         self.check_open()
         self._check_table(table)
-        part = -(-n // len(self._shards))
+        part = -(-check_count("n", n, 1) // len(self._shards))
         return all(self._use_all(lambda replay: replay.can_insert(table, part)).values())
 
     def can_sample(self, table: str, n: int = 1) -> bool:
@@ -360,6 +360,7 @@ class ShardedReplay(DrawsBatches, Closing):
         """
         self.check_open()
         self._check_table(table)
+        n = check_count("n", n, 1)
         return not self._sampler.waiting(table) and may_serve(self._sampler.records(table), n)
 
     # ---- tables ----------------------------------------------------------------------------------------------------

@@ -219,17 +219,16 @@ class RemoteReplay(DrawsBatches, Closing):
 
     def can_insert(self, table: str, n: int = 1) -> bool:
         """Returns whether n more items would be applied now; see `Replay.can_insert`."""
-        self._check_table(table)
-        return bool(
-            self._calls.repeated(CanInsert(replay=self._name, table=table, n=min(int(n), _MOST))).value
-        )
+        return self._can(CanInsert, table, n)
 
     def can_sample(self, table: str, n: int = 1) -> bool:
         """Returns whether a batch of n would be served now; see `Replay.can_sample`."""
+        return self._can(CanSample, table, n)
+
+    def _can(self, make: type[CanInsert | CanSample], table: str, n: int) -> bool:
         self._check_table(table)
-        return bool(
-            self._calls.repeated(CanSample(replay=self._name, table=table, n=min(int(n), _MOST))).value
-        )
+        request = make(replay=self._name, table=table, n=min(check_count("n", n, 1), _MOST))
+        return bool(self._calls.repeated(request).value)
 
     # ---- tables ----------------------------------------------------------------------------------------------------
 

@@ -401,7 +401,10 @@ class RemoteRowWriter:
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
         """See `WriterLike.flush`."""
         timeout = check_seconds(timeout)
-        self._items.wait(0, timeout)
+        if self._closed and (durable or self._stream.unacknowledged):
+            self._check_open()  # The server has no such writer any more, and would not answer.
+        if not self._closed:
+            self._items.wait(0, timeout)
         self._stream.check()
         if durable:
             self._stream.ask(
