@@ -167,7 +167,7 @@ ATTRIBUTES = {
     hr.AddEpisodeObserver: "close flush open reset statistics update_priority",
     hr.AddTrajectoryObserver: "close flush open reset statistics",
     hr.ArraySpec: "dtype nbytes shape",
-    hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
+    hr.AsyncCollector: f"{COLLECTOR} async_shutdown env pause start worker_pid",
     hr.Batch: "explain flatten frames get items jax keys minibatches numpy shape torch values with_columns",
     hr.BatchQueue: "batches close sample send statistics tail",
     hr.Client: "checkpoint close ping queue replay statistics",

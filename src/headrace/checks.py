@@ -43,7 +43,7 @@ def check_count(name: str, value: Any, least: int) -> int:
     """
     if type(value) is int and value >= least:
         return value
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool | type) or not hasattr(value, "__index__"):
         raise TypeError(f"{name}: expected an integer >= {least}, got {shown(value)}")
     number = operator.index(value)
     if number < least:
@@ -85,7 +85,7 @@ def check_share(name: str, value: Any) -> float:
     >>> check_share("gamma", 1)
     1.0
     """
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
+    if isinstance(value, bool | type) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}: expected a number from 0 to 1, got {shown(value)}")
     number = float(value)
     if not 0 <= number <= 1:
@@ -121,7 +121,7 @@ def check_seconds(timeout: Any, name: str = "timeout") -> float | None:
     """
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+    if isinstance(timeout, bool | type) or not hasattr(timeout, "__float__"):
         raise TypeError(f"{name}: expected seconds or None, got {shown(timeout)}")
     seconds = float(timeout)
     if math.isnan(seconds):

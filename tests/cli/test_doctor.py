@@ -144,7 +144,7 @@ FAULTS = [
     ("reset", "error", "the pair", {"at_reset": lambda e, o, i: o}),
     ("reset", "error", "reset after a reset: OSError: x", {"at_reset": lambda e, *r: fails(e.resets > 1) or r}),
     ("step", "error", "the interface of gym before 0.26", {"at_step": lambda e, o, r, t, u, i: (o, r, t, i)}),
-    ("step", "error", "OSError: x", {"at_step": lambda e, *r: fails(e.steps > 50) or r}),
+    ("step", "error", r"OSError: x, raised in fails \(test_doc", {"at_step": lambda e, *r: fails(e.steps > 50) or r}),
 ]  # fmt: skip
 
 
@@ -153,6 +153,14 @@ def test_faults(check, level, text, changes):
     finding = found(lambda: Changed(**changes))[check]
     assert finding.level == level
     assert_text(finding, text)
+
+
+def test_advice_is_about_what_happened():
+    # An exception of the environment is no question of what `step` returns.
+    finding = found(lambda: Changed(at_step=lambda e, *r: fails(True)))["step"]
+    assert "return observation" not in finding.fix
+    assert "worker is started again" in finding.fix
+    assert "__init__" in found(gymnasium.Env)["spaces"].fix
 
 
 def assert_text(finding, text):
@@ -390,6 +398,7 @@ def modules(tmp_path, monkeypatch):
         "def sound():\n    return gymnasium.make('CartPole-v1')\n"
         "def nothing():\n    pass\n"
         "def broken():\n    raise OSError('no display')\n"
+        "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
 
@@ -409,6 +418,20 @@ def test_an_error_is_1(modules, env_id, text):
     assert done.exit_code == 1
     assert text in done.output
     assert "build: what to do" in done.output
+    assert f"{env_id}: 1 error, 0 warnings" in done.output
+
+
+@pytest.mark.parametrize(
+    ("env_id", "text"),
+    [
+        ("doctored:number", "number of doctored: expected a callable that returns an environment, got int"),
+        ("doctored:absent", "the module doctored has no callable absent and registers no environment"),
+    ],
+)
+def test_what_a_module_does_not_have(modules, env_id, text):
+    done = invoke(env_id)
+    assert done.exit_code == 2
+    assert text in " ".join(done.output.split())
 
 
 def test_json(modules):

@@ -71,6 +71,13 @@ def no_process(monkeypatch):
             {"create_env_kwargs": [{}]},
         ),
         (TypeError, r"create_env_kwargs: expected names .* got \[3\]", {"create_env_kwargs": {3: 4}}),
+        (TypeError, "did you mean frames_per_batch", {"frame_per_batch": 3}),
+        (TypeError, "'num_workers'; hr.MultiCollector has it", {"num_workers": 2}),
+        # A value that is false is no reason to leave the check out.
+        (TypeError, "info_columns: expected a mapping", {"info_columns": []}),
+        (TypeError, "weight_sync_schemes: expected a dict .* got list", {"weight_sync_schemes": []}),
+        (TypeError, "weight_sync_schemes: expected a dict .* got int", {"weight_sync_schemes": 3}),
+        (TypeError, "seed: expected an integer >= 0, got <class 'int'>", {"seed": int}),
     ],
 )
 def test_errors_of_arguments(kind, error, told, arguments, no_process):
@@ -392,3 +399,69 @@ def test_cq7_environments_stay_open_with_close_env_false(kind, tmp_path):
         collector.next(timeout=40)
         collector.shutdown(close_env=close_env)
         assert (tmp_path / "closed").exists() == close_env
+
+
+def test_numbers_of_numpy_are_numbers():
+    # CR1, CR3: settings are often computed.
+    two = np.int64(2)
+    with hr.Collector(
+        lambda: CounterEnv(3),
+        give_zero,
+        frames_per_batch=np.int64(6),
+        num_envs=two,
+        total_frames=np.int32(12),
+        max_frames_per_traj=two,
+        init_random_frames=np.uint8(6),
+        set_truncated=np.True_,
+    ) as collector:
+        assert [batch["policy_version"][0, 0] for batch in collector] == [-1, 0]
+        assert type(len(collector)) is int
+    with pytest.raises(ValueError, match="frames_per_batch: expected a positive int, got"):
+        hr.Collector(lambda: CounterEnv(3), frames_per_batch=np.float64(2))
+    with hr.MultiCollector(
+        lambda: CounterEnv(3), sync=True, num_workers=two, frames_per_batch=np.array([2, 3]).tolist()
+    ) as collector:
+        assert collector.next(timeout=40).frames == 5
+    with hr.MultiCollector(
+        lambda: CounterEnv(3), sync=True, num_workers=two, frames_per_batch=list(np.array([2, 3]))
+    ) as collector:
+        assert collector.next(timeout=40).frames == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "arguments"),
+    [
+        (TypeError, "update_at_each_batch: expected True or False, got ''", {"update_at_each_batch": ""}),
+        (ValueError, "frames_per_batch: expected a positive int, got b'aa'", {"frames_per_batch": b"aa"}),
+        (ValueError, "one callable, or a list of 2, .* got 1", {"create_env_fn": [never]}),
+    ],
+)
+def test_errors_of_arguments_of_several_workers(error, told, arguments, no_process):
+    # CR13, CR2, CE1.
+    with pytest.raises(error, match=told):
+        hr.MultiCollector(
+            **{"create_env_fn": never, "sync": True, "num_workers": 2, "frames_per_batch": 5, **arguments}
+        )
+
+
+def test_a_list_of_environments_is_for_several_workers():
+    # CE1.
+    with pytest.raises(TypeError, match="got list; hr.MultiCollector takes a list"):
+        hr.Collector([never, never], frames_per_batch=5)
+
+
+def test_a_policy_device_that_this_machine_lacks(no_process):
+    # CR13, CD1.
+    torch = pytest.importorskip("torch")
+    absent = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(ValueError, match=f"policy_device: {absent} is not on this machine"):
+        hr.AsyncCollector(never, give_zero, frames_per_batch=5, policy_device=absent)
+
+
+def test_workers_with_other_columns_are_told_apart():
+    # CE1.
+    told = r"differ in observation: int64\[3\] and nothing; observation/copy: nothing and int64\[1\]"
+    with pytest.raises(hr.SpecError, match=told):
+        hr.MultiCollector(
+            [lambda: CounterEnv(3), lambda: CounterEnv(3, layout="dict")], sync=True, frames_per_batch=6
+        )

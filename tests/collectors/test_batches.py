@@ -320,9 +320,23 @@ def test_cb2_columns_cannot_be_assigned(take):
     before = batch["reward"].copy()
     with pytest.raises(AttributeError, match="reward: expected no assignment.*with_columns"):
         batch.reward = before * 2
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="reward: expected no assignment.*with_columns"):
         batch["reward"] = before * 2
     np.testing.assert_array_equal(batch["reward"], before)
+    # Neither a new one: it would not be part of `flatten`.
+    with pytest.raises(AttributeError, match="advantage: expected no assignment.*with_columns"):
+        batch.advantage = before
+    with pytest.raises(TypeError, match=r"with_columns\({'advantage': ...}\)"):
+        batch["advantage"] = before
+
+
+@pytest.mark.parametrize("key", [0, slice(None), (slice(None), 0), ("next", "observation"), None, 2.5])
+def test_cb2_rows_are_read_from_columns(take, key):
+    with hr.Collector(lambda: CounterEnv(3), frames_per_batch=4) as collector:
+        (batch,) = take(collector, 1)
+    with pytest.raises(KeyError, match=r"expected the name of a column.*batch\['reward'\]\[0\]"):
+        batch[key]
+    assert key not in batch
 
 
 def test_access(take):

@@ -93,6 +93,26 @@ def test_paths_and_calls(collector):
     assert collector.next(timeout=40).shape == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"list_of_args": ["level"]}, r"list_of_args: expected a tuple .* \('level',\)"),
+        ({"list_of_args": [3]}, r"list_of_args: expected a tuple .* \(3,\)"),
+        ({"list_of_kwargs": [("name", "level")]}, "list_of_kwargs: expected a dict for each worker"),
+    ],
+)
+def test_cq5_arguments_of_a_call_are_tuples_and_dicts(collector, arguments, message):
+    with pytest.raises(TypeError, match=message):
+        collector.map_fn("getattr_env", **arguments)
+
+
+def test_cq6_environments_of_workers_are_not_here():
+    with hr.AsyncCollector(Wrapped, frames_per_batch=8) as collector:
+        with pytest.raises(AttributeError, match="in the workers; getattr_env"):
+            _ = collector.env
+        assert not hasattr(collector, "env")
+
+
 def test_cascade_execute(collector):
     # CQ5
     assert collector.cascade_execute("statistics").frames == 0
@@ -189,9 +209,16 @@ def test_closed(collector):
         lambda: collector.get_distant_attr("env"),
         lambda: collector.map_fn("getattr_env", [("level",)]),
         lambda: collector.cascade_execute("statistics"),
+        lambda: collector.set_seed(1),
     ):
         with pytest.raises(hr.Closed):
             ask()
+
+
+def test_cq7_a_timeout_that_is_no_number_changes_nothing(collector):
+    with pytest.raises(TypeError, match="timeout: expected seconds or None, got 'soon'"):
+        collector.shutdown("soon")
+    assert collector.next(timeout=40).frames == 8
 
 
 def columns_of(batches):

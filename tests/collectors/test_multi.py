@@ -475,7 +475,7 @@ def test_a_pause_of_all_workers(make_replay, rows_by_copy):
         (TypeError, "sync", {}),
         (TypeError, "sync", {"sync": None}),
         (ValueError, "num_workers", {"sync": True, "num_workers": 0}),
-        (ValueError, "num_workers", {"sync": True, "create_env_fn": ["CartPole-v1"] * 2, "num_workers": 3}),
+        (ValueError, "list of 3", {"sync": True, "create_env_fn": ["CartPole-v1"] * 2, "num_workers": 3}),
         (ValueError, "empty", {"sync": True, "create_env_fn": []}),
         (ValueError, "one for each worker", {"sync": True, "frames_per_batch": [5, 5]}),
         (ValueError, "one for each worker", {"sync": True, "num_workers": 2, "frames_per_batch": [5, 0]}),
@@ -508,7 +508,7 @@ def test_an_async_collector_is_one_worker():
         assert len(collector.statistics().workers) == 1
     with pytest.raises(ValueError, match="sync"):
         hr.AsyncCollector(lambda: CounterEnv(3), sync=True, frames_per_batch=5)
-    with pytest.raises(ValueError, match="1 callables"):
+    with pytest.raises(ValueError, match="list of 1, one for each worker, got 2"):
         hr.AsyncCollector([lambda: CounterEnv(3)] * 2, frames_per_batch=5)
 
 

@@ -259,3 +259,17 @@ def test_a_jax_policy():
         collector.update_policy_weights_({"scale": jax.numpy.float32(3)})
         assert isinstance(policy.params["scale"], jax.Array)
         np.testing.assert_array_equal(collector.next()["value"], [[12, 15, 18, 21]])
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ((np.zeros(2, int), None), r"a tuple of 2 \(ndarray, NoneType\).*lambda observation: predict"),
+        ((np.zeros(2, int), np.zeros(2), np.zeros(2)), r"or the pair \(actions, dict of further columns\)"),
+    ],
+)
+def test_habits_of_other_libraries_are_told(returned, message):
+    # CP3: `predict` of Stable-Baselines3 gives actions and states; networks give actions, log-probs and values.
+    with hr.Collector(lambda: CounterEnv(3), lambda _: returned, frames_per_batch=6, num_envs=2) as collector:
+        with pytest.raises(hr.SpecError, match=message):
+            collector.next()

@@ -301,6 +301,9 @@ def test_events_of_torch_are_merged(kind, tmp_path):
         ({"num_rollouts": 2.0}, ValueError, "num_rollouts"),
         ({"activities": ["gpu"]}, ValueError, "'gpu'"),
         ({"with_stack": 1}, TypeError, "with_stack"),
+        ({"activities": "cpu"}, TypeError, "activities: expected a list, got 'cpu'"),
+        ({"activities": 3}, TypeError, "activities: expected a list, got 3"),
+        ({"save_path": 3}, TypeError, "save_path: expected a path, got 3"),
         ({"on_trace_ready": 3}, TypeError, "on_trace_ready"),
         ({"save_path": "/there/is/no/such/folder.json"}, FileNotFoundError, "no folder"),
     ],
@@ -321,6 +324,8 @@ def test_workers():
         for workers in ([1], [-1], [], ["0"]):
             with pytest.raises(ValueError, match="workers"):
                 collector.enable_profile(workers=workers)
+        with pytest.raises(TypeError, match="workers: expected a list of numbers of workers, got 0"):
+            collector.enable_profile(workers=0)
     with pytest.raises(ValueError, match="save_path"):
         hr.collectors.ProfileConfig(workers=[0, 1], save_path="one.json")
 

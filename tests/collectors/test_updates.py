@@ -204,6 +204,13 @@ REFUSED = [
     ((parts(1),), {"worker_ids": 7}, ValueError, "expected worker.*got 7"),
     ((parts(1),), {"worker_ids": [0, -1]}, ValueError, "got -1"),
     ((parts(1),), {"worker_ids": "cuda:0"}, ValueError, "policy_device"),
+    ((parts(1),), {"worker_ids": []}, ValueError, "at least one worker"),
+    (
+        (),
+        {"weights_dict": [parts(1)]},
+        TypeError,
+        "weights_dict: expected a dict of weights by model, got list",
+    ),
     (({0: parts(1), 9: parts(1)},), {}, ValueError, "got 9"),
     (({0: parts(1)},), {"worker_ids": 0}, ValueError, "by worker without worker_ids"),
     ((object(),), {}, TypeError, "state_dict"),
@@ -229,6 +236,16 @@ def test_what_is_refused_changes_nothing(kind):
     ):
         with pytest.raises(hr.errors.Closed):
             call()
+
+
+def test_a_policy_device_names_the_collector_inline():
+    # CW2.
+    pytest.importorskip("torch")
+    with make(hr.Collector, policy_device="cpu") as collector:
+        collector.update_policy_weights_(parts(2), worker_ids="cpu")
+        assert collector.policy_version == 1
+        with pytest.raises(ValueError, match="the devices are cpu"):
+            collector.update_policy_weights_(parts(2), worker_ids="cuda:0")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -412,6 +429,8 @@ def test_receiving_ends_that_are_refused(kind):
             collector.register_scheme_receiver({"actor": wrong.receiver()})
         with pytest.raises(TypeError, match="receiving end"):
             collector.register_scheme_receiver({"policy": parts(1)})
+        with pytest.raises(TypeError, match="schemes: expected a dict of receiving ends by model, got"):
+            collector.register_scheme_receiver(wrong.receiver())
         with pytest.raises(hr.SpecError, match="value"):
             collector.register_scheme_receiver({"policy": wrong.receiver()})
         assert collector.policy_version == 0

@@ -221,7 +221,11 @@ def test_factories_of_workers():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"create_env_fn": [CounterEnv], "num_workers": 2}, ValueError, "expected 2 callables.*got 1"),
+        (
+            {"create_env_fn": [CounterEnv], "num_workers": 2},
+            ValueError,
+            "list of 2, one for each worker, got 1",
+        ),
         ({"create_env_fn": []}, ValueError, "empty list"),
         ({"create_env_fn": CounterEnv, "num_workers": 0}, ValueError, "num_workers: expected a positive int"),
         ({"create_env_fn": CounterEnv(1), "num_workers": 2}, TypeError, "got a ready CounterEnv"),

@@ -59,7 +59,7 @@ def test_a_callable_may_return_a_pair_where_that_is_read():
     with pytest.raises(hr.SpecError, match="policy: action"):
         checked(policy, read=actions_alone)(INPUTS, 2)
     with pytest.raises(
-        hr.SpecError, match=r"policy: expected the pair \(actions, dict of columns\), got int"
+        hr.SpecError, match=r"or the pair \(actions, dict of columns\), got a tuple of 2 \(list, int\)"
     ):
         checked(lambda seen: ([1, 2], 3))(INPUTS, 2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from headrace.collectors.multi.options import WorkerArguments
+from headrace.collectors.arguments import WorkerArguments, check_names
 from headrace.collectors.multi_collector import MultiCollector
 
 
@@ -42,6 +42,7 @@ class AsyncCollector(MultiCollector):
                 "sync: expected None or False, since this collector runs ahead, got True; use "
                 "hr.MultiCollector(..., sync=True)"
             )
+        check_names(type(self).__name__, options, WorkerArguments)
         super().__init__(create_env_fn, policy, sync=False, num_workers=1, **options)
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from headrace.checks import check_timeout
 from headrace.clock import SYSTEM_CLOCK
+from headrace.collectors.arguments import CollectorArguments
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.handing_out import HandOut
@@ -18,11 +19,7 @@ from headrace.collectors.failures import collector_home
 from headrace.collectors.inline.free_run import FreeRun
 from headrace.collectors.inline.rollouts import InlineRollouts
 from headrace.collectors.loop.parts import LoopParts
-from headrace.collectors.options import (
-    CollectorArguments,
-    CollectorOptions,
-    shows_arguments,
-)
+from headrace.collectors.options import CollectorOptions, shows_arguments
 from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.statistics import CollectorStatistics, Tally
@@ -258,8 +255,10 @@ class Collector(LoopParts, CollectorBase):
         Returns:
             The seed of the last environment.
         """
-        # Rules: collectors CS1, CS2
+        # Rules: collectors CS1, CS2, CQ7
         self._home.check()
+        if self._closed:
+            raise Closed("the collector is shut down")
         seeds = environment_seeds(seed, self._layout.num_envs, static_seed=static_seed)
         self._rollouts.seed(seeds)
         return seeds[-1]
@@ -309,9 +308,10 @@ class Collector(LoopParts, CollectorBase):
             StoreFull: no free page for the final rows; after all is released.
             Exception: the failure of free running that no call has raised; after all is released.
         """
+        seconds = check_timeout(timeout)
         if self._closed or self._home.is_elsewhere:
             return
-        self._end_run(_STOP_SECONDS if timeout is None else timeout)
+        self._end_run(_STOP_SECONDS if seconds is None else seconds)
         self._closed = True
         self._rollouts.drop()
         self._loop.end_profile()

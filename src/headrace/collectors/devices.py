@@ -52,6 +52,20 @@ def worker_devices(
     return [Devices(*row) for row in zip(*columns, strict=True)]
 
 
+def check_policy_devices(devices: Sequence[Devices]) -> None:
+    """Refuses devices of policies that this machine lacks.
+
+    Raises:
+        ValueError: there is no such device.
+
+    >>> check_policy_devices([Devices(None, None, "cpu")])
+    """
+    for policy in {each.policy for each in devices} - {None, CPU}:
+        from headrace.batches.torch_devices import torch_device
+
+        torch_device("policy_device", policy)
+
+
 class Storing:
     """Puts batches on the storing device of the worker that collected them.
 

@@ -6,8 +6,10 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Unpack
+from typing import Any, Never, Unpack
 
+from headrace.checks import check_timeout
+from headrace.collectors.arguments import MultiArguments
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.handing_out import HandOut
@@ -16,7 +18,7 @@ from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.loop.hooks import CollectHooks, PostHook, PreHook
 from headrace.collectors.multi.collected_state import collected_state, load_collected_state
 from headrace.collectors.multi.group import WorkerGroup
-from headrace.collectors.multi.options import MultiArguments, MultiOptions
+from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.options import shows_arguments, warn_of_rounding
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.sending import pickle_for_worker
@@ -242,6 +244,18 @@ class MultiCollector(CollectorBase):
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
+    @property
+    def env(self) -> Never:
+        """There is none here: each worker has its environments.
+
+        Raises:
+            AttributeError: always.
+        """
+        raise AttributeError(
+            "env: the environments are in the workers; getattr_env(name) reads an attribute of the first one, and "
+            "map_fn('env.unwrapped.method', ...) calls a method in each worker"
+        )
+
     def _check_usable(self) -> None:
         status = self._group.status
         status.check_open()
@@ -341,12 +355,12 @@ class MultiCollector(CollectorBase):
         Raises:
             WorkerDied: after all is released.
         """
-        group = self._group
+        group, seconds = self._group, check_timeout(timeout)
         if self._home.is_elsewhere:
             return
         try:
             group.shutdown(
-                _SHUTDOWN_SECONDS if timeout is None else timeout,
+                _SHUTDOWN_SECONDS if seconds is None else seconds,
                 close_env=close_env,
                 raise_on_error=raise_on_error,
             )

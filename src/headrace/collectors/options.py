@@ -8,8 +8,12 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Required, Self, TypedDict, TypeVar
+from typing import Any, Self, TypeVar
 
+import numpy as np
+
+from headrace.checks import check_mapping
+from headrace.collectors.arguments import check_names
 from headrace.collectors.batches.handing_out import Postproc
 from headrace.collectors.batches.view_columns import check_view_columns
 from headrace.collectors.devices import Devices, worker_devices
@@ -19,44 +23,14 @@ from headrace.collectors.updates.numbering import tracked_version
 from headrace.envs import environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
-from headrace.policies import ExplorationType, check_exploration_type, check_policy, views_of
+from headrace.policies import check_exploration_type, check_policy, views_of
 from headrace.replay.interface import TO_WRITE, check_replay
-from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule, checked_rules
-from headrace.views import View
 from headrace.views.causality import acting_views
 from headrace.weights import WeightScheme
 
+_POSITIONAL = ("create_env_fn", "policy")
 Constructor = TypeVar("Constructor", bound=Callable[..., Any])
-
-
-class CollectorArguments(TypedDict, total=False):
-    """The keyword arguments that every collector takes; see `Collector` for the meaning of each."""
-
-    policy_factory: Callable[[], Any] | Sequence[Callable[[], Any]] | None
-    frames_per_batch: Required[int | Sequence[int]]
-    total_frames: int
-    device: Any
-    storing_device: Any
-    env_device: Any
-    policy_device: Any
-    create_env_kwargs: Mapping[str, Any] | None
-    max_frames_per_traj: int | None
-    init_random_frames: int | None
-    exploration_type: ExplorationType | None
-    reset_at_each_iter: bool
-    reset_when_done: bool
-    set_truncated: bool
-    split_trajs: bool
-    postproc: Postproc | None
-    replay_buffer: Any
-    items: Sequence[ItemRule] | None
-    num_envs: int
-    views: Mapping[str, View] | None
-    info_columns: Mapping[str, ArraySpec] | None
-    seed: int | None
-    weight_sync_schemes: Mapping[str, WeightScheme | None] | None
-    track_policy_version: object
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +62,11 @@ class CollectorOptions(Task):
             ValueError, KeyError: a value that does not fit.
         """
         # Rules: collectors CR13
-        names = known.__annotations__
-        for name in arguments:
-            if name not in ("create_env_fn", "policy", *names):
-                raise TypeError(
-                    f"{caller}: unexpected keyword argument {name!r}; expected {', '.join(names)}"
-                )
+        check_names(caller, [name for name in arguments if name not in _POSITIONAL], known)
         for name, parameter in inspect.signature(cls).parameters.items():
             if parameter.default is parameter.empty and name not in arguments:
                 raise TypeError(f"{caller}: expected the keyword argument {name}, got none")
-        return cls(**arguments)
+        return cls(**{name: _plain(value) for name, value in arguments.items()})
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
@@ -119,7 +88,8 @@ class CollectorOptions(Task):
             raise TypeError(f"postproc: expected a callable or None, got {type(self.postproc).__name__}")
         self.devices()
         check_num_envs(self.num_envs)
-        check_info_columns(self.info_columns or {})
+        if self.info_columns is not None:
+            check_info_columns(self.info_columns)
         self._check_views()
         if self.seed is not None:
             environment_seeds(self.seed, self.num_envs)
@@ -197,6 +167,10 @@ class CollectorOptions(Task):
 
     def _check_models(self) -> None:
         # Rules: collectors CW6
+        if self.weight_sync_schemes is not None:
+            check_mapping(
+                "weight_sync_schemes", self.weight_sync_schemes, "publishing ends by model, or None"
+            )
         for model_id, scheme in (self.weight_sync_schemes or {}).items():
             if scheme is not None and not isinstance(scheme, WeightScheme):
                 raise TypeError(
@@ -234,6 +208,13 @@ class CollectorOptions(Task):
         return [ItemRule(name, length=1, lookahead=1) for name in self.replay_buffer.table_names]
 
 
+def _plain(value: Any) -> Any:
+    """Returns numbers and flags of NumPy, as settings that were computed have them, as those of Python."""
+    if type(value) in (list, tuple):
+        return [_plain(each) for each in value]
+    return value.item() if isinstance(value, np.integer | np.bool_) else value
+
+
 def shows_arguments(options: type[CollectorOptions], known: type) -> Callable[[Constructor], Constructor]:
     """Gives a constructor `(self, create_env_fn, policy, **known)` the signature that tools show.
 
@@ -242,7 +223,7 @@ def shows_arguments(options: type[CollectorOptions], known: type) -> Callable[[C
         known: the TypedDict of the keyword arguments.
     """
     given, kind = inspect.signature(options).parameters, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    positional = [given[name].replace(kind=kind) for name in ("create_env_fn", "policy")]
+    positional = [given[name].replace(kind=kind) for name in _POSITIONAL]
     keywords = [given[name] for name in known.__annotations__]
     signature = inspect.Signature([inspect.Parameter("self", kind), *positional, *keywords])
 

@@ -52,7 +52,11 @@ def check_parts(state: Any, names: Collection[str]) -> None:
         ValueError: it is not a dict with these names.
     """
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
-        given = ", ".join(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+        given = (
+            ", ".join(map(str, state)) or "none of them"
+            if isinstance(state, Mapping)
+            else type(state).__name__
+        )
         raise ValueError(f"load_state_dict: expected a state with {', '.join(names)}, got {given}")
 
 

@@ -107,6 +107,10 @@ def environment_factory(create_env_fn: Any, create_env_kwargs: Mapping[str, Any]
         raise TypeError(
             f"create_env_fn: expected a callable that gives an environment, an environment, or the id of a registered "
             f"one, got {type(create_env_fn).__name__}"
+            + (
+                "; hr.MultiCollector takes a list, one for each worker"
+                * isinstance(create_env_fn, list | tuple)
+            )
         )
     return partial(create_env_fn, **kwargs)
 
@@ -139,7 +143,8 @@ def worker_factories(
         raise ValueError("create_env_fn: expected one callable for each worker, got an empty list")
     if num_workers is not None and len(create_env_fn) != num_workers:
         raise ValueError(
-            f"create_env_fn: expected {num_workers} callables, one for each of num_workers, got {len(create_env_fn)}"
+            f"create_env_fn: expected one callable, or a list of {num_workers}, one for each worker, got "
+            f"{len(create_env_fn)}"
         )
     return [environment_factory(fn, create_env_kwargs) for fn in create_env_fn]
 

@@ -105,6 +105,8 @@ class CheckedPolicy:
         count, *others = getattr(actions, "shape", None) or (0,)
         if is_discrete and count == rows and len(others) == 1 and others[0] > 1:
             return f"{advice}; for values of all actions, as a Q-network gives them, return values.argmax(-1)"
+        if isinstance(actions, tuple):
+            return f"{advice}, or the pair (actions, dict of further columns), such as (actions, {{'value': values}})"
         return advice
 
     def _check_states(self, state_outs: Sequence[Any], rows: int) -> list[NDArray[Any]]:

@@ -50,7 +50,10 @@ def actions_or_pair(returned: Any, acted: Signature) -> PolicyResult:
         return PolicyResult(returned)
     actions, extras = returned
     if not isinstance(extras, Mapping):
-        raise SpecError(f"expected the pair (actions, dict of columns), got {type(extras).__name__}")
+        raise SpecError(
+            f"expected the actions, or the pair (actions, dict of columns), got {_described(returned)}; where a "
+            "method returns more, as predict of Stable-Baselines3, give `lambda observation: predict(observation)[0]`"
+        )
     return PolicyResult(actions, (), extras)
 
 

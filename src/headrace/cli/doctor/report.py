@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Level = Literal["ok", "note", "warning", "error"]
@@ -24,6 +26,26 @@ class Finding:
     level: Level
     text: str
     fix: str = ""
+
+
+def shown_error(error: BaseException) -> str:
+    """Returns an exception of the user's code with the line that raised it.
+
+    >>> def step():
+    ...     raise OSError("no simulator")
+    >>> try:
+    ...     step()
+    ... except OSError as error:
+    ...     print(shown_error(error))  # doctest: +ELLIPSIS
+    OSError: no simulator, raised in step (...:2)
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    place = (
+        f", raised in {frames[-1].name} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+        if frames
+        else ""
+    )
+    return f"{type(error).__name__}: {error}{place}"
 
 
 class Report:

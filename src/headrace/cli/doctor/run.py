@@ -14,7 +14,7 @@ import cloudpickle
 from headrace.cli import environments, tables
 from headrace.cli.doctor.agents import AgentsExamination
 from headrace.cli.doctor.installation import examine_installation
-from headrace.cli.doctor.report import Report
+from headrace.cli.doctor.report import Level, Report, shown_error
 from headrace.cli.doctor.single import SingleExamination, Stopped
 from headrace.cli.doctor.tensors import ShownAsArrays
 from headrace.cli.doctor.vector import VectorExamination
@@ -69,7 +69,20 @@ def factory_of(env_id: str) -> Callable[[], Any]:
             raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
         if callable(found):
             return found  # type: ignore[no-any-return]
-    return environment_factory(environments.spec(env_id).id)
+        if found is not None:
+            raise click.BadParameter(
+                f"{name} of {module}: expected a callable that returns an environment, got {type(found).__name__}",
+                param_hint="'ENV'",
+            )
+    try:
+        return environment_factory(environments.spec(env_id).id)
+    except click.BadParameter as error:
+        if not module:
+            raise
+        raise click.BadParameter(
+            f"the module {module} has no callable {name} and registers no environment of this id",
+            param_hint="'ENV'",
+        ) from error
 
 
 def examine(
@@ -90,9 +103,7 @@ def examine(
     try:
         env = build()
     except Exception as error:
-        report.error(
-            "build", f"{type(error).__name__}: {error}", "Call it in a Python shell to see the traceback."
-        )
+        report.error("build", shown_error(error), "Call it in a Python shell to see the traceback.")
         return {}
     if not is_environment(env):
         report.error(
@@ -163,6 +174,11 @@ def _close(env: Any, report: Report) -> None:
         report.ok("close", "works, also twice")
 
 
+def _counted(report: Report, level: Level) -> str:
+    count = report.count(level)
+    return f"{count} {level}{'s' * (count != 1)}"
+
+
 def _print(env_id: str | None, report: Report, microseconds: dict[str, float], *, as_json: bool) -> None:
     findings = report.findings
     if as_json:
@@ -175,7 +191,7 @@ def _print(env_id: str | None, report: Report, microseconds: dict[str, float], *
         }
         click.echo(json.dumps(result))
         return
-    counts = f"{report.count('error')} errors, {report.count('warning')} warnings"
+    counts = f"{_counted(report, 'error')}, {_counted(report, 'warning')}"
     speed = "; ".join(f"{name}: {value:.1f} us" for name, value in microseconds.items())
     tables.show(
         f"{env_id or 'installation'}: {counts}" + (f"; {speed}" if speed else ""),

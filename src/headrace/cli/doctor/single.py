@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.cli.doctor.report import Report
+from headrace.cli.doctor.report import Report, shown_error
 from headrace.cli.doctor.watch import Watch
 from headrace.envs.adapters.old_gym import reset_values, step_values
 from headrace.envs.random_actions import RandomActions
@@ -21,6 +21,12 @@ _RESET = (
     "def reset(self, *, seed=None, options=None):\n    super().reset(seed=seed)\n    return observation, {}"
 )
 _STEP = "return observation, reward, terminated, truncated, {}"
+_RAISED = (
+    "Correct that line. A collector in this process raises the error too; a worker is started again after it. An "
+    "episode that cannot go on ends with truncated=True."
+)
+_SPACES = "Use Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple: their elements have fixed shapes."
+_NO_SPACES = "Set self.observation_space and self.action_space in __init__, to spaces of gymnasium."
 
 
 class Stopped(Exception):
@@ -57,11 +63,7 @@ class SingleExamination:
             self._watch = Watch(report, env.observation_space, env.action_space)
             self._actions = RandomActions(env.action_space, 1, [self._seed])
         except (SpecError, AttributeError) as error:
-            report.error(
-                "spaces",
-                f"{error}",
-                "Use Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple: their elements have fixed shapes.",
-            )
+            report.error("spaces", f"{error}", _SPACES if isinstance(error, SpecError) else _NO_SPACES)
             raise Stopped from error
         report.ok("spaces", f"observation {env.observation_space}; action {env.action_space}")
         self._check_resets()
@@ -79,8 +81,7 @@ class SingleExamination:
             self._times["reset"].append(time.perf_counter() - begin)
             observation, info = reset_values(returned)
         except Exception as error:
-            self._report.error("reset", f"{place}: {type(error).__name__}: {error}", _RESET)
-            raise Stopped from error
+            self._stop("reset", place, error, _RESET)
         self._watch.observation(observation, place)
         self._watch.info(info, place)
         return observation
@@ -93,12 +94,19 @@ class SingleExamination:
             self._times["step"].append(time.perf_counter() - begin)
             observation, reward, terminated, truncated, info = step_values(returned)
         except Exception as error:
-            self._report.error("step", f"{place}: {type(error).__name__}: {error}", _STEP)
-            raise Stopped from error
+            self._stop("step", place, error, _STEP)
         self._watch.observation(observation, place)
         self._watch.outcome(reward, terminated, truncated, place)
         self._watch.info(info, place)
         return observation, reward, bool(np.any(terminated)), bool(np.any(truncated))
+
+    def _stop(self, check: str, place: str, error: Exception, interface: str) -> Never:
+        """Reports an error of a call: of what it returned, or raised by the environment itself."""
+        if isinstance(error, SpecError):
+            self._report.error(check, f"{place}: {error}", interface)
+        else:
+            self._report.error(check, f"{place}: {shown_error(error)}", _RAISED)
+        raise Stopped from error
 
     # ---- checks ----------------------------------------------------------------------------------------------------
 

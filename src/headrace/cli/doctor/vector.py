@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.cli.doctor.report import Report
+from headrace.cli.doctor.report import Report, shown_error
 from headrace.cli.doctor.single import Stopped
 from headrace.cli.doctor.tensors import ShownAsArrays
 from headrace.cli.doctor.watch import Watch
@@ -74,9 +74,7 @@ class VectorExamination:
         except Stopped:
             raise
         except Exception as error:
-            report.error(
-                "step", f"{type(error).__name__}: {error}", "Look at the traceback of the environment."
-            )
+            report.error("step", shown_error(error), "Look at the traceback of the environment.")
             raise Stopped from error
         self._check_mode()
         if isinstance(stepper, AsyncStepper):
@@ -205,7 +203,7 @@ class VectorExamination:
         except Exception as error:
             self._report.error(
                 "collecting",
-                f"{type(error).__name__}: {error}",
+                shown_error(error),
                 "Look at the traceback of the environment.",
             )
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ from headrace.views import View
 from headrace.views.explanation import Explanation
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+_READ_ONLY = (
+    "{0}: expected no assignment, since a Batch is read-only; "
+    "batch.with_columns({{{0!r}: ...}}) returns another one"
+)
 
 
 class Batch(Mapping[str, Any]):
@@ -63,7 +67,15 @@ class Batch(Mapping[str, Any]):
         _NODE.tell_jax()
 
     def __getitem__(self, name: str) -> Any:
+        if not isinstance(name, str):
+            raise KeyError(
+                f"expected the name of a column, such as 'next_observation' or 'observation/camera', got {name!r}; "
+                "rows are read from a column: batch['reward'][0]"
+            )
         return self._trees[name] if name in self._trees else at_path(self._trees, name)
+
+    def __setitem__(self, name: str, value: Any) -> Never:
+        raise TypeError(_READ_ONLY.format(name))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -72,11 +84,8 @@ class Batch(Mapping[str, Any]):
             raise AttributeError(f"Batch has no column {name!r}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__.get("_trees", ()):
-            raise AttributeError(
-                f"{name}: expected no assignment, since a Batch is read-only; batch.with_columns({{{name!r}: ...}}) "
-                "returns another one"
-            )
+        if name not in ("_trees", "_in_place", "_views", "worker_idx"):
+            raise AttributeError(_READ_ONLY.format(name))
         super().__setattr__(name, value)
 
     def __iter__(self) -> Iterator[str]:

@@ -66,7 +66,9 @@ class InlineRollouts:
         num_envs = loop.stepper.num_envs
         try:
             warn_of_rounding(options.frames_per_batch, loop.steps * num_envs, num_envs, stacklevel=3)
-            self.weights = InlineWeights(loop.policy, options.model_ids, loop.times)
+            self.weights = InlineWeights(
+                loop.policy, options.model_ids, loop.times, options.devices()[0].policy
+            )
             self.updater = WeightUpdater(self.weights, versions, options.schemes, options.policy)
             self._prepare(options)
         except BaseException:

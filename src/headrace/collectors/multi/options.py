@@ -4,43 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Required
+from typing import Any
 
 from headrace.checks import check_count, check_seconds
+from headrace.collectors.arguments import Backend
+from headrace.collectors.devices import check_policy_devices
 from headrace.collectors.loop.task import Task
 from headrace.collectors.multi.threads import default_threads
-from headrace.collectors.options import CollectorArguments, CollectorOptions, is_int
+from headrace.collectors.options import CollectorOptions, is_int
 from headrace.collectors.ray.options import RayOptions
 from headrace.envs import worker_factories
 from headrace.weights import WeightReceiver
-
-Backend = Literal["process", "ray"]
-
-
-class WorkerArguments(CollectorArguments, total=False):
-    """The keyword arguments of every collector with workers; see `MultiCollector` for the meaning of each."""
-
-    restart_workers: bool
-    max_restarts: int
-    start_timeout: float
-    worker_timeout: float | None
-    num_threads: int | None
-    num_sub_threads: int
-    update_at_each_batch: bool
-    backend: Backend
-    backend_options: Mapping[str, Any] | None
-    preemptive_threshold: float | None
-    max_staleness: int | None
-
-
-class MultiArguments(WorkerArguments, total=False):
-    """The keyword arguments of `MultiCollector`."""
-
-    sync: Required[bool]
-    num_workers: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +66,12 @@ class MultiOptions(CollectorOptions):
         check_count("num_sub_threads", self.num_sub_threads, 1)
         if self.num_threads is not None:
             check_count("num_threads", self.num_threads, 1)
+        if self.backend == "process":  # An actor of Ray may have other devices than this machine.
+            check_policy_devices(self.devices())
+        if not isinstance(self.update_at_each_batch, bool):
+            raise TypeError(
+                f"update_at_each_batch: expected True or False, got {self.update_at_each_batch!r}"
+            )
         if self.update_at_each_batch and self.policy is None:
             raise ValueError(
                 "update_at_each_batch: expected a policy object, whose weights are published, got none"
@@ -162,7 +145,7 @@ class MultiOptions(CollectorOptions):
 
     def _check_frames(self) -> None:
         frames = self.frames_per_batch
-        if not isinstance(frames, Sequence):
+        if not isinstance(frames, list | tuple):
             super()._check_frames()
             return
         if len(frames) != self.workers or not all(is_int(each) and each > 0 for each in frames):
@@ -175,12 +158,12 @@ class MultiOptions(CollectorOptions):
     def asked_frames(self) -> int:
         """See `CollectorOptions.asked_frames`; of a list it is the sum."""
         frames = self.frames_per_batch
-        return sum(frames) if isinstance(frames, Sequence) else frames
+        return sum(frames) if isinstance(frames, list | tuple) else frames
 
     def worker_frames(self) -> list[int]:
         """Returns the frames of a rollout of each worker, before they are rounded up to whole steps."""
         frames, workers = self.frames_per_batch, self.workers
-        if isinstance(frames, Sequence):
+        if isinstance(frames, list | tuple):
             return list(frames)
         return [-(-frames // workers) if self.sync else frames] * workers
 

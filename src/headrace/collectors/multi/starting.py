@@ -17,6 +17,7 @@ from headrace.collectors.ray.actors import RayActors
 from headrace.collectors.ray.options import RayOptions
 from headrace.collectors.sending import pickle_for_worker
 from headrace.errors import SpecError
+from headrace.spec import Signature
 
 
 class WorkerStarter:
@@ -85,6 +86,16 @@ def check_alike(first: Ready, other: Ready, name: str) -> None:
         )
     if other.signature != first.signature:
         raise SpecError(
-            f"create_env_fn: expected the same columns in every worker, got {first.signature} in worker 0 and "
-            f"{other.signature} in {name}"
+            f"create_env_fn: expected the same columns in every worker; worker 0 and {name} differ in "
+            f"{_differences(first, other)}"
         )
+
+
+def _differences(first: Ready, other: Ready) -> str:
+    """Returns the columns in which two workers differ, such as "observation: float32[4] and float32[3]"."""
+    one, two = (Signature.from_json(each.signature).columns for each in (first, other))
+    return "; ".join(
+        f"{name}: {one.get(name, 'nothing')} and {two.get(name, 'nothing')}"
+        for name in dict.fromkeys((*one, *two))
+        if one.get(name) != two.get(name)
+    )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,10 @@ def checked_workers(workers: Sequence[int] | None, count: int) -> tuple[int, ...
 
     Raises:
         ValueError: none, or one that does not exist.
+        TypeError: not several numbers.
     """
+    if not isinstance(workers, Iterable | None):
+        raise TypeError(f"workers: expected a list of numbers of workers, got {workers!r}")
     chosen = (0,) if workers is None else tuple(workers)
     known = range(count)
     if not chosen or not all(idx in known for idx in chosen):
@@ -59,6 +62,10 @@ class ProfileConfig:
         for name in ("record_shapes", "profile_memory", "with_stack", "with_flops"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name}: expected True or False, got {getattr(self, name)!r}")
+        if isinstance(self.activities, str) or not isinstance(self.activities, Iterable):
+            raise TypeError(f"activities: expected a list, got {self.activities!r}")
+        if not isinstance(self.save_path, str | os.PathLike | None):
+            raise TypeError(f"save_path: expected a path, got {self.save_path!r}")
         object.__setattr__(self, "workers", tuple(self.workers))
         object.__setattr__(self, "activities", tuple(self.activities))
         for activity in self.activities:

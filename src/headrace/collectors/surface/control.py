@@ -87,7 +87,8 @@ class ControlSurface(CollectorParts):
 
         Raises:
             ValueError: not a path, or a list whose length is not the number of workers.
-            TypeError: an argument cannot be sent to a worker, and no worker was asked; or a result cannot be pickled.
+            TypeError: arguments that are not a tuple or list, or cannot be sent to a worker: no worker was asked; or a
+                result that cannot be pickled.
             Exception: raised by the method, with the traceback of the worker as a note.
             DeadlineExceeded, WorkerDied, Closed: as `getattr_env`.
 
@@ -98,6 +99,15 @@ class ControlSurface(CollectorParts):
         """
         args = self._one_each("list_of_args", list_of_args, ())
         kwargs = self._one_each("list_of_kwargs", list_of_kwargs, {})
+        for each in args:
+            if not isinstance(each, list | tuple):
+                raise TypeError(
+                    f"list_of_args: expected a tuple of the arguments for each worker, got {each!r}; a tuple of one is "
+                    f"({each!r},)"
+                )
+        for each in kwargs:
+            if not isinstance(each, Mapping):
+                raise TypeError(f"list_of_kwargs: expected a dict for each worker, got {each!r}")
         return self._call_each(method, list(zip(args, kwargs, strict=True)))
 
     def cascade_execute(self, path: str, *args: Any, **kwargs: Any) -> Any:

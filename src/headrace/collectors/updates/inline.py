@@ -21,14 +21,16 @@ class InlineWeights:
         policy: the policy.
         model_ids: of the models that can be replaced.
         times: of the loop; a trace shows when weights were replaced.
+        device: the `policy_device`; None: not given.
 
     Attributes:
         number: of the weights that act.
     """
 
-    devices: Sequence[Any] = (None,)
-
-    def __init__(self, policy: Any, model_ids: Iterable[str], times: LoopTimes) -> None:
+    def __init__(
+        self, policy: Any, model_ids: Iterable[str], times: LoopTimes, device: str | None = None
+    ) -> None:
+        self.devices: Sequence[Any] = (device,)
         self._policy = policy
         self._times = times
         self._model_ids = tuple(model_ids)

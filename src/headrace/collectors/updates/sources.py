@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from headrace.checks import check_mapping
 from headrace.collectors.updates.models import POLICY, check_model_id, find_model
 from headrace.weights import has_weights, read_weights
 
@@ -77,6 +78,7 @@ class Arguments:
         check_model_id(self.model_id, known)
         workers = None if self.worker_ids is None else chosen_workers(self.worker_ids, devices)
         if self.weights_dict is not None:
+            check_mapping("weights_dict", self.weights_dict, "weights by model")
             for model_id in self.weights_dict:
                 check_model_id(model_id, known)
             trees = {model_id: weights_of(weights) for model_id, weights in self.weights_dict.items()}
@@ -142,12 +144,14 @@ def chosen_workers(worker_ids: Any, devices: Sequence[Any]) -> list[int]:
         devices: the `policy_device` of each worker; None: not given.
 
     Raises:
-        ValueError: a worker that does not exist; a device without a worker.
+        ValueError: no worker; one that does not exist; a device without a worker.
 
     >>> chosen_workers([0, "cuda:1"], ["cpu", "cuda:0", "cuda:1", "cuda:1"])
     [0, 2, 3]
     """
     listed = worker_ids if isinstance(worker_ids, list | tuple | range | set | np.ndarray) else [worker_ids]
+    if len(listed) == 0:
+        raise ValueError("worker_ids: expected at least one worker, or None for all, got none")
     chosen: set[int] = set()
     for one in listed:
         if isinstance(one, int | np.integer) and not isinstance(one, bool):

@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from headrace.checks import check_mapping
 from headrace.collectors.updates.models import POLICY, CheckedWeights, check_model_id
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.receivers import Receivers
@@ -151,6 +152,7 @@ class WeightUpdater:
             ValueError: a model that has a publishing end.
             TypeError: not a receiving end.
         """
+        check_mapping("schemes", ends, "receiving ends by model")
         for model_id, end in ends.items():
             check_model_id(model_id, self._target.models)
             if model_id in self._schemes:
