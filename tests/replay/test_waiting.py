@@ -322,6 +322,19 @@ def test_waiting_samples_are_served_in_order_of_arrival(scene):
     writer.close()
 
 
+def test_a_sample_that_is_about_to_be_drawn_lets_items_leave(scene):
+    # collectors CV7: a full store is no error while the thread of a sample that can be served has not run yet.
+    scene = scene(table(max_times_sampled=1))
+    core, writer = core_of(scene.replay), scene.writer()
+    future = scene.start(scene.replay.sample, "t", 1, timeout=40)
+    assert not core.items_may_leave()
+    with core.lock:
+        scene.put(writer, 1)
+        assert core.items_may_leave()
+    assert future.result(40)["n"].tolist() == [1]
+    writer.close()
+
+
 def test_when_the_head_gives_up_the_next_is_served(scene):
     # L11
     play = scene(table(max_times_sampled=1))

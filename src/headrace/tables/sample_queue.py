@@ -39,8 +39,8 @@ class SampleQueue(GatedRing):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a sample waits."""
-        return len(self._tickets) > 0
+        """Whether a sample waits that cannot be served now; one that was called is about to be drawn."""
+        return bool(self._waiting) and not self._waiting[0].is_called
 
     def ask(self, n: int, call: Callable[[Ticket], None], deadline: float | None = None) -> Ticket:
         """Makes a ticket for a batch of n, behind those that wait already.
