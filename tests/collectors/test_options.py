@@ -1,11 +1,11 @@
 """The options of collection, against a plain model that simulates every copy step by step."""
 
 import sys
-from dataclasses import dataclass, field
 
 import cloudpickle
 import numpy as np
 import pytest
+from counter_model import check_rows, model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,101 +13,6 @@ import headrace as hr
 from headrace.testing import CounterEnv, counter_env_fns, counter_vector_env, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-ROW = ("copy", "episode", "step", "terminated", "truncated", "t", "episode_id", "version")
-
-
-@dataclass
-class Copy:
-    """One counter environment with episodes of `length` steps."""
-
-    length: int
-    episode: int = 0
-    step: int = 0
-    identity: int = -1
-    waits: bool = False
-
-
-@dataclass
-class Model:
-    """Model of the rows that a collector hands out (collectors CR4 to CR8, CQ2, CB5, CB6)."""
-
-    lengths: list
-    steps: int
-    limit: int | None = None
-    random_frames: int = 0
-    reset_at_each_iter: bool = False
-    reset_when_done: bool = True
-    set_truncated: bool = False
-    begun: int = 0
-    next_id: int = 0
-    copies: list = field(default_factory=list)
-
-    def __post_init__(self):
-        self.copies = [Copy(length) for length in self.lengths]
-
-    def reset(self, chosen=None):
-        if not self.begun or (self.reset_at_each_iter and chosen is not None):
-            return  # All are reset before the next rollout anyway.
-        for i, copy in enumerate(self.copies):
-            if chosen is None or chosen[i]:
-                copy.episode, copy.step, copy.identity, copy.waits = copy.episode + 1, 0, -1, False
-
-    def rollout(self):
-        """Returns a list of T rows for each copy; None is a masked row."""
-        if self.reset_at_each_iter and self.begun:
-            self.reset()
-        version = -1 if self.begun < self.random_frames else 0
-        self.begun += self.steps * len(self.copies)
-        rows = [
-            [self._step(i, copy, version) for i, copy in enumerate(self.copies)] for _ in range(self.steps)
-        ]
-        lanes = [list(lane) for lane in zip(*rows, strict=True)]
-        if self.set_truncated:
-            for lane in lanes:
-                valid = [row for row in lane if row is not None]
-                if valid:
-                    valid[-1]["truncated"] = True
-        return lanes
-
-    def _step(self, i, copy, version):
-        if copy.waits:
-            return None
-        if copy.identity < 0:
-            copy.identity, self.next_id = self.next_id, self.next_id + 1
-        t = copy.step
-        copy.step += 1
-        terminated = copy.step == copy.length
-        truncated = self.limit is not None and copy.step == self.limit
-        values = (i, copy.episode, t, terminated, truncated, t, copy.identity, version)
-        if terminated or truncated:
-            if self.reset_when_done:
-                copy.episode, copy.step, copy.identity = copy.episode + 1, 0, -1
-            else:
-                copy.waits = True
-        return dict(zip(ROW, values, strict=True))
-
-    @property
-    def stands_still(self):
-        return all(copy.waits for copy in self.copies) and not self.reset_at_each_iter
-
-
-def check(batch, lanes):
-    """Every column of a batch against the rows of the model."""
-    mask = np.array([[row is not None for row in lane] for lane in lanes])
-    np.testing.assert_array_equal(batch["mask"], mask)
-    assert batch.frames == mask.sum()
-    for name, column in batch.items():  # CB6
-        assert (column[~mask] == (-1 if name == "episode_id" else 0)).all(), name
-    rows = [row for lane in lanes for row in lane if row is not None]
-    known = {name: np.array([row[name] for row in rows], int) for name in ROW}
-    seen = np.stack([known["copy"], known["episode"], known["step"]], axis=1).reshape(-1, 3)
-    np.testing.assert_array_equal(batch["observation"][mask], seen)
-    np.testing.assert_array_equal(batch["next_observation"][mask], np.add(seen, [0, 0, 1]))
-    np.testing.assert_array_equal(batch["reward"][mask], 4 * known["step"] + batch["action"][mask])
-    for name in ("terminated", "truncated", "t", "episode_id"):
-        np.testing.assert_array_equal(batch[name][mask], known[name], name)
-    np.testing.assert_array_equal(batch["policy_version"][mask], known["version"])
 
 
 def act(observation):
@@ -124,12 +29,6 @@ OPTIONS = st.fixed_dictionaries(
     }
 )
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=4)
-
-
-def model_of(lengths, steps, options):
-    names = {"max_frames_per_traj": "limit", "init_random_frames": "random_frames"}
-    given = {names.get(name, name): value for name, value in options.items() if value is not None}
-    return Model(lengths, steps, **given)
 
 
 @settings(max_examples=60, deadline=None)
@@ -155,7 +54,7 @@ def test_cr4_to_cr8_cq2_every_row_against_the_model(lengths, steps, options, dat
                 collector.reset(chosen)
                 model.reset(chosen)
             lanes = model.rollout()
-            check(collector.next(), lanes)
+            check_rows(collector.next(), lanes)
             rows = [row for lane in lanes for row in lane if row is not None]
             frames += len(rows)
             ends = [lengths[row["copy"]] == row["t"] + 1 or model.limit == row["t"] + 1 for row in rows]

@@ -276,7 +276,7 @@ def test_cr10_a_replay_stores_what_postproc_makes_in_a_worker(mode, options, mak
         np.testing.assert_array_equal(batch["next_observation"][:, 2], 10 * batch["t"] + 10)
 
 
-def test_cr10_resets_seeds_and_pauses_wait_until_a_rollout_is_written(make_replay):
+def test_cr10_a_pause_waits_until_a_rollout_is_written_and_resets_and_seeds_do_not(make_replay):
     # CQ2, CS6, CF6
     replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=10000)
     with hr.MultiCollector(

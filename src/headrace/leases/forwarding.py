@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,42 @@ class Steps(NamedTuple):
             ended,
             {name: column[places] for name, column in self.finals.items()},
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Steps]) -> Steps:
+        """Returns a copy of steps that follow one another, as one."""
+        lanes = next(iter(parts[0].columns.values())).shape[1]
+        first = np.cumsum([0, *(len(part.versions) for part in parts[:-1])]) * lanes
+
+        def rows(name: str) -> Rows:
+            return np.concatenate([getattr(part, name) + n for part, n in zip(parts, first, strict=True)])
+
+        return cls(
+            {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
+            np.concatenate([part.versions for part in parts]),
+            rows("final"),
+            rows("idle"),
+            rows("ended"),
+            {name: np.concatenate([part.finals[name] for part in parts]) for name in parts[0].finals},
+        )
+
+    def ending(self, lanes: Rows, finals: Columns) -> Steps:
+        """Returns the same steps, with which the episodes of further lanes end, too.
+
+        Args:
+            lanes: int64[c], with a transition in the last step and no end there.
+            finals: their final rows `[c, ...]` in the columns that an observation has; zeros elsewhere.
+        """
+        count = next(iter(self.columns.values())).shape[1]
+        ended = np.concatenate([self.ended, (len(self.versions) - 1) * count + lanes])
+        order = np.argsort(ended)
+        rows = {
+            name: np.concatenate(
+                [column, finals.get(name, np.zeros((len(lanes), *column.shape[1:]), column.dtype))]
+            )[order]
+            for name, column in self.finals.items()
+        }
+        return self._replace(ended=ended[order], finals=rows)
 
 
 def steps_of(commit: Commit, columns: Columns, first: int, lanes: int) -> Steps:

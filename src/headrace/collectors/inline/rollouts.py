@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.batches.batch import Batch
@@ -88,8 +90,9 @@ class InlineRollouts:
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         self._must_reset = True
-        # bool[n], environments to be reset before the next rollout.
-        self._to_reset = np.zeros(num_envs, np.bool_)
+        # bool[n], environments to be reset before the next step, and whether there are any.
+        self._to_reset, self._is_reset_due = np.zeros(num_envs, np.bool_), False
+        self._asking = threading.Lock()
         self._idle_since: float | None = None
         self.output: ReplayOutput | WriterOutput | None = None
         self._stored: StoredColumns | None = None
@@ -177,7 +180,7 @@ class InlineRollouts:
             warn_not_stored(loop.not_stored, stacklevel=4)
         if has_learned or self._rows is None:
             self._rows = LocalRows(loop, self._maker, self._rows)
-        self._rows.continue_after(None if loaded is None else loaded.steps, loop.continued)
+        self._rows.continue_after(None if loaded is None else loaded.steps)
         if loaded is None:
             loop.begin(at_random=at_random)
             self._counts = StepCounts()
@@ -189,7 +192,9 @@ class InlineRollouts:
         self._loaded, self.is_begun, self._must_reset = None, True, self.seeds is not None
 
     def step(self) -> None:
-        """Takes one step of the rollout under way."""
+        """Takes one step of the rollout under way, after the resets that were asked for."""
+        if self._is_reset_due:
+            self._reset_due()
         self.loop.step()
         self.turn.left -= 1
 
@@ -213,21 +218,16 @@ class InlineRollouts:
         return batch
 
     def flush(self) -> StepCounts:
-        """Writes the steps of the rollout under way into the replay, and counts them."""
-        counts = self._report()
-        self._tally.add_seconds(self.loop.times.take())
-        self._tally.add(counts, 0)
-        return counts
-
-    def _report(self) -> StepCounts:
-        """Writes the newest steps of the rollout under way into the replay, if there is one; returns their counts."""
+        """Writes the newest steps of the rollout under way into the replay; returns their counts."""
         loop = self.loop
+        assert self.output is not None
         is_open = loop.writer.is_open
         steps, counts = self._present_rows.add()
-        if self.output is not None:
-            begin = loop.times.clock()
-            self.output.write(steps, is_open, loop.following())
-            loop.times.note("write", begin)
+        begin = loop.times.clock()
+        self.output.write(steps, is_open, loop.following())
+        loop.times.note("write", begin)
+        self._tally.add_seconds(loop.times.take())
+        self._tally.add(counts, 0)
         return counts
 
     @property
@@ -251,8 +251,10 @@ class InlineRollouts:
         self.seeds, self._must_reset = seeds, True
 
     def reset(self, envs: Indices | None) -> None:
-        """Lets the next rollout begin with a reset of these environments (None: of all)."""
-        self._to_reset[slice(None) if envs is None else envs] = True
+        """Lets a reset of these environments (None: of all) come before their next step."""
+        with self._asking:
+            self._to_reset[slice(None) if envs is None else envs] = True
+            self._is_reset_due = True
 
     def fail(self, written: int = 0) -> None:
         """Drops the rollout under way (see `drop`): the next one begins with a reset of all environments."""
@@ -273,13 +275,14 @@ class InlineRollouts:
             self._tally.frames_discarded += self.loop.frames - written
 
     def _reset_as_asked(self) -> None:
+        """Does the resets before a rollout."""
         loop = self.loop
         if self._must_reset:
             self._restart()
-        elif loop.must_reset or self._to_reset.all():
-            self._begin_anew(None)
+        elif loop.must_reset:
+            self._begin_anew(np.ones(loop.stepper.num_envs, np.bool_))
         elif self._to_reset.any():
-            self._begin_anew(np.flatnonzero(self._to_reset))
+            self._reset_due()
         elif loop.all_wait:
             raise RuntimeError(ALL_WAIT)
 
@@ -287,22 +290,31 @@ class InlineRollouts:
         """Resets all environments: at the start, after a failure and after `set_seed`."""
         self._rows = None
         self.end_trajectories()
-        self._to_reset[:] = False
+        self._note_resets(np.ones_like(self._to_reset))
         self.loop.restart(self.seeds)
         self._must_reset, self.seeds = False, None
 
-    def _begin_anew(self, envs: Indices | None) -> None:
-        """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
+    def _reset_due(self) -> None:
+        self._begin_anew(self._to_reset.copy())
+
+    def _begin_anew(self, chosen: NDArray[np.bool_]) -> None:
+        """Ends the trajectories of environments where `chosen`, bool[n], after their last steps, and resets them."""
         loop, rows = self.loop, self._rows
-        if self.output is not None:
+        envs = None if chosen.all() else np.flatnonzero(chosen)
+        # The steps of the rollout under way are written later, with their ends.
+        if self.output is not None and not (rows is not None and rows.has_steps):
             self.output.cut(envs)
-        self._must_reset = True  # Until all are reset.
-        self._to_reset[:] = False  # Another thread may ask for the next reset meanwhile.
-        loop.cut(envs)
-        if rows is not None:
-            rows.cut()
+        must_reset, self._must_reset = self._must_reset, True  # Until all are reset.
+        self._note_resets(chosen)
+        (loop if rows is None else rows).cut(envs)
         loop.reset(None, envs)
-        self._must_reset = False
+        self._must_reset = must_reset
+
+    def _note_resets(self, chosen: NDArray[np.bool_]) -> None:
+        """Notes that resets take place: what another thread asks for meanwhile comes after them."""
+        with self._asking:
+            self._to_reset &= ~chosen
+            self._is_reset_due = bool(self._to_reset.any())
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
@@ -335,9 +347,10 @@ class InlineRollouts:
                 "state_dict: next(timeout) has left a rollout that is not complete, and postproc changes it as a whole "
                 "before it goes into the replay; call next() first"
             )
-        if self.loop.writer.has_news:
-            self._counts.add(self._report())
-        return RolloutUnderWay(self.turn, self._present_rows.partial(), self._counts)
+        counts = StepCounts()
+        for each in (self._counts, self._present_rows.hold()):
+            counts.add(each)
+        return RolloutUnderWay(self.turn, self._present_rows.partial(), counts)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state.
@@ -362,6 +375,7 @@ class InlineRollouts:
         self._tally.load_state_dict(state["tally"])
         self.updater.load_state(state["versions"])
         self._to_reset[:] = state["to_reset"]
+        self._is_reset_due = bool(self._to_reset.any())
         self.seeds = None
         if state["rollout"] is not None:
             self._loaded = RolloutUnderWay.from_state(state["rollout"])

@@ -92,6 +92,7 @@ class CollectingLoop:
         self.not_stored: list[str] = []
         self.frames_begun = self.frames = 0
         self._at_random = True
+        # Whether all environments were reset, and have taken no step since that was reported.
         self._is_fresh = False
         self.profile: TraceRecorder | None = None
         if self.policy is None:
@@ -321,7 +322,6 @@ class CollectingLoop:
         """
         self._at_random = at_random
         self.frames = 0
-        self._is_fresh = False
         self._recording.begin(steps)
         if self.profile is not None:
             self.profile.begin_rollout()
@@ -387,6 +387,7 @@ class CollectingLoop:
         commit = self.writer.report()
         if commit.steps:
             self._goes_on[:] = False
+            self._is_fresh = False
         self.times.note("write", begin)
         return commit, counts
 

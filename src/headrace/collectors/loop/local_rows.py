@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import NOTHING, BatchArrays, BatchMaker
@@ -14,6 +13,7 @@ from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.envs.protocol import Indices
 from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.grantor import LeaseGrantor
@@ -45,6 +45,9 @@ class LocalRows:
         # Steps of the rollout under way that were taken in, and those of a loaded state before them.
         self._taken = 0
         self._continuation = Continuation()
+        # Of the steps that were taken in, those that `add` has not returned, and their counts.
+        self._held: list[Steps] = []
+        self._held_counts = StepCounts()
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self._reader = BlockReader(store, num_envs, observed, LentPages(store))
         self._maker = maker
@@ -64,17 +67,47 @@ class LocalRows:
     def _next_page(self, purpose: Purpose) -> int:
         return self._pages[purpose].popleft()
 
-    def cut(self) -> None:
-        """Ends the episodes that the loop has just cut."""
-        if self._loop.writer.has_news:
-            self._grantor.commit(self._loop.report()[0])
+    @property
+    def has_steps(self) -> bool:
+        """Whether steps were taken that `add` has not returned."""
+        return bool(self._held) or self._writer.has_news
+
+    def cut(self, envs: Indices | None) -> None:
+        """Ends the episodes of environments (None: of all) after their last steps; their reset follows.
+
+        Where `has_steps`, these steps tell of the ends; else the caller knows of the steps already.
+        """
+        self.hold()
+        self._loop.cut(envs)
+        if self._writer.has_news:
+            commit, _ = self._loop.report()
+            self._grantor.commit(commit)
+            if self._held:
+                self._held[-1] = self._held[-1].ending(*self._writer.cuts_of(commit))
+
+    def hold(self) -> StepCounts:
+        """Takes in the newest steps of the rollout under way; returns the counts of all that `add` will return."""
+        if self._writer.has_news:
+            steps, counts = self._take_in()
+            self._held.append(steps)
+            self._held_counts.add(counts)
+        return self._held_counts
 
     def add(self) -> tuple[Steps, StepCounts]:
         """Takes in the newest steps of the rollout under way.
 
         Returns:
-            The steps, which stay as they are until more is written, and their counts.
+            The steps since the last call, which stay as they are until more is written, and their counts.
         """
+        if not self._held:
+            return self._take_in()
+        counts, steps = self.hold(), Steps.joined(self._held)
+        self._held, self._held_counts = [], StepCounts()
+        return steps, counts
+
+    def _take_in(self) -> tuple[Steps, StepCounts]:
+        if not self._taken:
+            self._continuation.continued = self._loop.continued
         commit, counts = self._loop.report()
         self._grantor.commit(commit)
         begin = commit.page * self._store.arrays.page_rows + self._taken * self._num_envs
@@ -117,6 +150,6 @@ class LocalRows:
         """Returns a copy of the steps of the rollout under way that were added; None if there are none."""
         return self._continuation.partial(self._reader, self._num_envs)
 
-    def continue_after(self, steps: PartialRollout | None, continued: Sequence[int]) -> None:
-        """Lets the rollout that begins go on from a loaded state; the arguments are those of `Continuation`."""
-        self._continuation = Continuation(steps, continued)
+    def continue_after(self, steps: PartialRollout | None) -> None:
+        """Lets the rollout that begins go on after the steps of a loaded state; None: there are none."""
+        self._continuation = Continuation(steps)

@@ -81,9 +81,11 @@ class StagedRollouts:
         return self._loop.frames - self._written if self._is_begun else 0
 
     def cut(self, envs: Indices | None) -> None:
-        """Ends the episodes that the loop has just cut, in the leased pages too."""
-        self._rows.cut()
-        self._writer.cut(envs)
+        """Ends the episodes of environments (None: of all) after their last steps; their reset follows."""
+        is_within = self._rows.has_steps
+        self._rows.cut(envs)
+        if not is_within:  # Else `finish` writes the steps with their ends.
+            self._writer.cut(envs)
 
     def flush(self) -> None:
         """Reports what was written into the leased pages."""

@@ -235,7 +235,7 @@ class Worker:
         writer, staged = loop.writer, self._staged
         while turn.left:
             if inbox.look():
-                self._process_messages(goes_on=staged is not None and turn.left < loop.steps)
+                self._process_messages(may_pause=staged is None or turn.left == loop.steps)
             if inbox.is_preempted:
                 turn.left = loop.end_within(turn.left)
             loop.step()
@@ -290,20 +290,17 @@ class Worker:
 
     # ---- between two steps -----------------------------------------------------------------------------------------
 
-    def _process_messages(self, *, goes_on: bool) -> None:
-        """Processes messages between two steps; `goes_on`: a pause or reset must wait for the end of the rollout."""
+    def _process_messages(self, *, may_pause: bool) -> None:
+        """Processes messages between two steps; unless `may_pause`, a pause waits for the end of the rollout."""
         inbox = self._inbox
         inbox.interrupts = False
         if inbox.ends:
             raise Ending
         begin = self.loop.times.clock()
         self._answer_questions()
-        if not goes_on:
+        if may_pause:
             self._pause_if_asked()
         self.loop.times.note("wait", begin)
-        if goes_on:
-            inbox.interrupts = bool(inbox.resets)
-            return
         while inbox.resets:
             self._reset(inbox.resets.popleft())
 
@@ -322,9 +319,7 @@ class Worker:
         inbox, loop = self._inbox, self.loop
         # Written rows are sent first, because the reply brings the pages for the final rows of the cut.
         self._flush()
-        loop.cut(envs)
-        if self._staged is not None:
-            self._staged.cut(envs)
+        (loop if self._staged is None else self._staged).cut(envs)
         self._flush()
         # Until then the collector may read this row as what followed the last step.
         self._wait_for(lambda: inbox.acked == self._writer.sequence)
