@@ -1,7 +1,12 @@
-"""Batches of frames over TCP, compressed by zstd and not: frames of a game, and noise that does not shrink."""
+"""Batches of frames over TCP, compressed by zstd and not: frames of a game, and noise that does not shrink.
+
+Beside them another client's round trips: frames of Pong, and Poisson numbers, which take zstd the longest.
+"""
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,7 +18,7 @@ from numpy.typing import NDArray
 import headrace as hr
 from bench.case import Case, contest_case
 from bench.frames import FRAME, STACK, frame_signature
-from bench.measure import Contest, Plan, Row, Spread
+from bench.measure import Contest, Plan, Row, Run, Spread
 from bench.server import started_child
 from bench.steps import BATCH, table
 from bench.uniform import samples
@@ -21,6 +26,8 @@ from headrace.envs.registered import register_atari
 from headrace.server.compression import zstd
 
 CONTENTS = ("pong", "noise")
+_SLOW_CONTENTS = ("pong", "poisson")
+_PING_SECONDS = 1e-2
 _VIEWS = hr.views.transition(frame_stack=STACK)
 
 
@@ -30,15 +37,22 @@ def cases() -> list[Case]:
     return [
         *(contest_case(f"compression/{content}, tcp", _rates(content)) for content in CONTENTS),
         *(Case(f"compression/{content}, bytes", _bytes(content)) for content in CONTENTS),
+        *(
+            Case(f"compression/ping beside {content}", _pings(f"compression/ping beside {content}", content))
+            for content in _SLOW_CONTENTS
+        ),
     ]
 
 
 def game_frames(content: str, count: int) -> Iterator[NDArray[np.uint8]]:
-    """Yields frames of 84 x 84 bytes: of Pong, halved and cut, or random bytes."""
-    if content == "noise":
+    """Yields frames of 84 x 84 bytes: of Pong, halved and cut, or random bytes, or Poisson numbers around 3."""
+    if content != "pong":
         random = np.random.default_rng(0)
         for _ in range(count):
-            yield random.integers(0, 256, FRAME, np.uint8)
+            if content == "poisson":
+                yield random.poisson(3, FRAME).astype(np.uint8)
+            else:
+                yield random.integers(0, 256, FRAME, np.uint8)
         return
     register_atari("ALE/Pong-v5")
     env = gymnasium.make("ALE/Pong-v5", obs_type="grayscale")
@@ -75,13 +89,18 @@ def _clients(content: str, steps: int) -> Iterator[tuple[hr.Client, hr.Client]]:
         )
 
 
+def frame_batches(client: hr.Client) -> Run:
+    """Returns a run that draws batches of stacked frames."""
+    return samples(client.replay("r"), _VIEWS, BATCH)
+
+
 def _rates(content: str) -> Any:
     @contextmanager
     def prepare(plan: Plan) -> Iterator[Contest]:
         with _clients(content, plan.size(2000, 300)) as (packed, plain):
             yield Contest(
-                ours=samples(packed.replay("r"), _VIEWS, BATCH),
-                limit=samples(plain.replay("r"), _VIEWS, BATCH),
+                ours=frame_batches(packed),
+                limit=frame_batches(plain),
                 limit_name="as they are",
             )
 
@@ -110,3 +129,42 @@ def _sent(client: hr.Client) -> int:
 def _bytes_out(client: hr.Client) -> int:
     client.ping()  # The server counts what it has sent before it reads on.
     return client.statistics().bytes_out
+
+
+def _pings(name: str, content: str) -> Any:
+    def rows(plan: Plan) -> Iterator[Row]:
+        with ExitStack() as stack:
+            games = stack.enter_context(started_child("games", content, plan.size(2000, 300)))
+            address = games.line()
+            games.line()
+            client = stack.enter_context(hr.Client(address))
+            idle = _round_trips(client, plan.seconds)
+            beside = {}
+            for compression in ("zstd", ""):
+                drawing = stack.enter_context(started_child("drawing", address, compression))
+                drawing.line()
+                drawing.begin(0)
+                drawing.line()
+                beside[compression] = _round_trips(client, 4 * plan.rounds * plan.seconds)
+                drawing.close()
+        row = Row(name, "ms", _spread(beside["zstd"]), _spread(beside[""]), "batches as they are")
+        within = [f"{np.percentile(each, 99):.3g} ms" for each in beside.values()]
+        row.notes.append(f"99 of 100 within {within[0]}, and {within[1]} beside batches as they are")
+        row.notes.append(f"{statistics.median(idle):.3g} ms with no other client")
+        yield row
+
+    return rows
+
+
+def _spread(found: list[float]) -> Spread:
+    return Spread(statistics.median(found), min(found), max(found))
+
+
+def _round_trips(client: hr.Client, seconds: float) -> list[float]:
+    """Returns the milliseconds of round trips at random times."""
+    random, end = np.random.default_rng(0), time.monotonic() + seconds
+    found = []
+    while time.monotonic() < end:
+        time.sleep(random.uniform(0.5, 1.5) * _PING_SECONDS)
+        found.append(1e3 * client.ping())
+    return found

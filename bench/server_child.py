@@ -5,6 +5,7 @@ raw ADDRESS NBYTES               the same number of bytes over a bare socket
 echo ADDRESS                     bare round trips: sends back what comes
 replay KIND PATH                 serves a replay of "small" steps or "frames"; its first line is its addresses
 games CONTENT STEPS              serves a replay of frames over TCP; its first line is its address
+drawing ADDRESS COMPRESSION      draws batches of these frames from the first line of its input on until the end
 queue PATH                       serves a queue of batches of one sample
 stamped ADDRESS BARE             a sample with the time to the queue "q", for each byte that comes over a bare socket
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import itertools
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -114,6 +116,27 @@ def games(content: str, steps: str, stack: ExitStack) -> Callable[[int], object]
     return int
 
 
+def drawing(address: str, compression: str, stack: ExitStack) -> Callable[[int], object]:
+    from bench.compression import frame_batches
+
+    client = stack.enter_context(hr.Client(address, compression=compression or None))
+    draw, is_over = frame_batches(client), threading.Event()
+
+    def draw_all() -> None:
+        while not is_over.is_set():
+            draw(1)
+
+    thread = threading.Thread(target=draw_all)
+
+    def end() -> None:
+        is_over.set()
+        if thread.ident is not None:
+            thread.join()
+
+    stack.callback(end)
+    return lambda _: thread.start()
+
+
 def queue(path: str, stack: ExitStack) -> Callable[[int], object]:
     served = hr.BatchQueue(sample_of(NBYTES), 1, num_buffers=16)
     server = stack.enter_context(hr.Server({"q": served}, unix=Path(path)))
@@ -143,6 +166,7 @@ def main(what: str, *arguments: str) -> None:
         "echo": echo,
         "replay": replay,
         "games": games,
+        "drawing": drawing,
         "queue": queue,
         "stamped": stamping,
     }

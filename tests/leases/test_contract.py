@@ -65,7 +65,7 @@ class _Owner:
     def waits(self):
         return self.connection.owes_pages
 
-    is_full = False
+    is_full = is_at_work = False
 
     def look(self):
         self.connection.lease_owed()

@@ -60,6 +60,10 @@ class Peer(Protocol):
     def is_full(self) -> bool:
         """Whether to take no further message for now; asked after each one, and later until it is False."""
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a message is still worked on while the peer is full: it is not ended before, even if it has gone."""
+
     def look(self) -> None:
         """Does work that no message asks for. An exception ends the peer."""
 
@@ -288,7 +292,8 @@ class PeerSelector:
     def _resume(self, peer: Peer) -> None:
         """Takes messages again from a peer that was full."""
         if peer.is_full:
-            if peer.channel.has_hung_up:  # Its socket is not read, which would tell.
+            # Its socket is not read, which would tell.
+            if not peer.is_at_work and peer.channel.has_hung_up:
                 raise Disconnected("the peer has ended")
             return
         self._full.discard(peer)

@@ -71,6 +71,8 @@ class WorkerPeer:
         has_ended: set when the last message was processed.
     """
 
+    is_at_work = False
+
     def __init__(
         self,
         process: WorkerPlace,

@@ -64,6 +64,18 @@ class PayloadPacker:
             chosen = self._chosen[path] = self._columns.has(path)
         return chosen
 
+    def tried_nbytes(self, parts: Sequence[memoryview], paths: Sequence[str | None]) -> int:
+        """Returns the number of bytes that `packed` compresses, also in vain.
+
+        Args:
+            parts, paths: see `packed`.
+        """
+        return sum(
+            len(part)
+            for part, path in zip(parts, paths, strict=True)
+            if path is not None and self.takes(path, len(part)) and not self._rests.get(path)
+        )
+
     def packed(self, parts: Sequence[memoryview], paths: Sequence[str | None]) -> PackedPayload:
         """Returns a payload as it travels.
 

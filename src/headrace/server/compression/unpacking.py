@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
-from headrace.leases.frames import Frame, Payload, ProtocolError, payload_memory
+from typing import NamedTuple
+
+from headrace.leases.frames import Frame, ProtocolError, payload_memory
 from headrace.server.compression import zstd
 from headrace.server.messages.packed import Packed
 
 
+class PackedFrame(NamedTuple):
+    """A frame whose payload is compressed, as it was announced.
+
+    Attributes:
+        frame: as it came.
+        announced: its buffers, checked.
+    """
+
+    frame: Frame
+    announced: Packed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the payload, decompressed."""
+        return sum(raw for raw, _ in self.announced.buffers)
+
+    def unpacked(self) -> Frame:
+        """Returns the frame with its payload decompressed.
+
+        Raises:
+            ProtocolError: the payload is not what was announced.
+        """
+        data, buffers = memoryview(self.frame.payload), self.announced.buffers
+        whole = payload_memory(self.nbytes)
+        begin = end = 0
+        for raw, stored in buffers:
+            source, destination = data[begin : begin + stored], whole[end : end + raw]
+            begin, end = begin + stored, end + raw
+            if stored == raw:
+                destination[:] = source
+                continue
+            try:
+                zstd.decompress_into(source, destination)
+            except ValueError as error:
+                raise ProtocolError(f"the peer sent a compressed payload that is not one: {error}") from error
+        return self.frame._replace(payload=whole)
+
+
 class PayloadUnpacker:
-    """Decompresses the payloads of one peer. One thread uses it.
+    """Finds the compressed payloads of one peer. One thread uses it.
 
     Every number of the peer is checked before memory is taken for it, and nothing is decompressed beyond it.
 
@@ -26,6 +66,11 @@ class PayloadUnpacker:
         Raises:
             ProtocolError: the peer sent something that is not what it announced, or too much.
         """
+        found = self.take_packed(frame)
+        return found.unpacked() if isinstance(found, PackedFrame) else found
+
+    def take_packed(self, frame: Frame) -> Frame | PackedFrame | None:
+        """Does the same as `take`, and leaves it to the caller to decompress the payload."""
         announced, self._announced = self._announced, None
         if announced is None:
             if not isinstance(frame.message, Packed):
@@ -35,7 +80,12 @@ class PayloadUnpacker:
             return None
         if isinstance(frame.message, Packed):
             raise ProtocolError("the peer announced a compressed payload and sent none")
-        return frame._replace(payload=self._unpacked(announced, frame.payload))
+        expected = sum(stored for _, stored in announced.buffers)
+        if len(frame.payload) != expected:
+            raise ProtocolError(
+                f"the peer announced a payload of {expected} bytes, and sent {len(frame.payload)}"
+            )
+        return PackedFrame(frame, announced)
 
     def _check(self, packed: Packed) -> None:
         nbytes = 0
@@ -47,22 +97,3 @@ class PayloadUnpacker:
             raise ProtocolError(
                 f"the peer announced a compressed payload of {nbytes} bytes; at most {self._most_nbytes} are taken"
             )
-
-    def _unpacked(self, packed: Packed, payload: Payload) -> Payload:
-        data = memoryview(payload)
-        expected = sum(stored for _, stored in packed.buffers)
-        if len(data) != expected:
-            raise ProtocolError(f"the peer announced a payload of {expected} bytes, and sent {len(data)}")
-        whole = payload_memory(sum(raw for raw, _ in packed.buffers))
-        begin = end = 0
-        for raw, stored in packed.buffers:
-            source, destination = data[begin : begin + stored], whole[end : end + raw]
-            begin, end = begin + stored, end + raw
-            if stored == raw:
-                destination[:] = source
-                continue
-            try:
-                zstd.decompress_into(source, destination)
-            except ValueError as error:
-                raise ProtocolError(f"the peer sent a compressed payload that is not one: {error}") from error
-        return whole

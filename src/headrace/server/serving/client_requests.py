@@ -11,14 +11,13 @@ from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame
 from headrace.leases.messages import Goodbye
 from headrace.leases.selector import PeerSelector
-from headrace.server.compression.packing import PayloadPacker
 from headrace.server.limits import Limits
 from headrace.server.messages import requests
 from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.operations import WriterMessage
 from headrace.server.serving.batches.batch_arena import BatchArena
-from headrace.server.serving.batches.batch_sender import BatchSender, Send
+from headrace.server.serving.batches.batch_sender import BatchSender, Send, SendPacked
 from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.client_queues import ClientQueues
 from headrace.server.serving.deadlines import TableDeadlines
@@ -61,14 +60,14 @@ class ClientRequests:
         services: of the server.
         send: to the client, without waiting.
         arena: for large batches, if the client maps memory.
-        packer: of batches, if the client wants them compressed.
+        packed: sends batches, if the client wants them compressed.
     """
 
     def __init__(
-        self, services: Services, send: Send, arena: BatchArena | None, packer: PayloadPacker | None
+        self, services: Services, send: Send, arena: BatchArena | None, packed: SendPacked | None
     ) -> None:
         self._services = services
-        self._sender = BatchSender(send, arena, packer)
+        self._sender = BatchSender(send, arena, packed)
         self._samples = ClientSamples(
             services.selector, services.deadlines, self._sender, services.limits.payload_nbytes
         )

@@ -29,6 +29,8 @@ from headrace.server.messages.writing import WriterRequest
 from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.server.serving.client_requests import ClientRequests, Services
 from headrace.server.serving.handshake import ServerHandshake
+from headrace.server.serving.packed_traffic import PackedTraffic
+from headrace.server.serving.payload_work import PayloadWork
 from headrace.system import has_sealed_memory
 
 _LOGGER = logging.getLogger(__name__)
@@ -42,11 +44,13 @@ class Host(Services, Protocol):
     Attributes:
         token: that clients must know.
         version: of Headrace.
+        payload_work: threads for large payloads.
         clock: of the heartbeat.
     """
 
     token: bytes | None
     version: str
+    payload_work: PayloadWork
     clock: Clock
 
     def count_welcome(self) -> None:
@@ -73,7 +77,7 @@ class ServedConnection:
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
         # After the handshake.
         self._requests: ClientRequests | None = None
-        self._unpacker: PayloadUnpacker | None = None
+        self._packed: PackedTraffic | None = None
         self._heartbeat = Heartbeat()
         self._is_ending = False
         self._has_ended = False
@@ -86,7 +90,20 @@ class ServedConnection:
     def is_full(self) -> bool:
         """See `Peer.is_full`."""
         limits, queued = self._host.limits, 0 if self._requests is None else self._requests.queued_nbytes
+        if self._packed is not None and (self._packed.is_unpacking or self.unsent > limits.unread_nbytes):
+            return True
         return self.channel.unsent > limits.unread_nbytes or queued > limits.queued_nbytes
+
+    @property
+    def is_at_work(self) -> bool:
+        """See `Peer.is_at_work`: while a request is decompressed."""
+        return self._packed is not None and self._packed.is_unpacking
+
+    @property
+    def unsent(self) -> int:
+        """Number of bytes of messages that the system has not taken yet, about."""
+        waiting = 0 if self._packed is None else self._packed.waiting_nbytes
+        return self.channel.unsent + waiting
 
     @property
     def waits(self) -> bool:
@@ -102,6 +119,8 @@ class ServedConnection:
         """See `Peer.look`. Ends a client that is silent while the server holds something for it."""
         if self._requests is None:
             return
+        if self._packed is not None:
+            self._packed.look()
         self._requests.look()
         if not self._requests.are_open:
             self._heartbeat.restart()
@@ -122,12 +141,16 @@ class ServedConnection:
         """See `Peer.take`. A request that fails is answered with its error; anything else ends the connection."""
         if self._is_ending:
             return
-        if self._requests is not None:
-            whole = frame if self._unpacker is None else self._unpacker.take(frame)
-            if whole is not None:
-                self._requests.take(whole)
+        if self._packed is not None:
+            self._packed.take(frame)
+        elif self._requests is not None:
+            self._requests.take(frame)
         elif self._handshake is not None:
             self._shake_hands(self._handshake, frame.message)
+
+    def _take_unpacked(self, frame: Frame) -> None:
+        if self._requests is not None and not self._is_ending:
+            self._requests.take(frame)
 
     def send(
         self, *messages: Message, parts: Sequence[memoryview] = (), descriptors: tuple[int, ...] = ()
@@ -158,9 +181,20 @@ class ServedConnection:
         self._handshake = None
         largest = self._host.limits.payload_nbytes
         packer = None if self._is_unix else _agreed_packer(message.compressed)
+        packed = None
         if packer is not None:
-            self._unpacker = PayloadUnpacker(largest)
-        self._requests = ClientRequests(self._host, self.send, BatchArena() if in_place else None, packer)
+            packed = self._packed = PackedTraffic(
+                packer,
+                PayloadUnpacker(largest),
+                self._host.payload_work,
+                self.send,
+                self._take_unpacked,
+                lambda: self._host.selector.look(self),
+            )
+        self._send_answer = self.send if packed is None else packed.send
+        self._requests = ClientRequests(
+            self._host, self._send_answer, BatchArena() if in_place else None, packed
+        )
         self.channel.expect(requests.AnyRequest | WriterRequest | Packed, requests.LARGEST_NBYTES, largest)
         self._host.count_welcome()
         self.send(
@@ -189,6 +223,11 @@ class ServedConnection:
         """Whether a checkpoint that the client asked for is not answered yet."""
         return self._requests is not None and self._requests.is_saving
 
+    @property
+    def is_packing(self) -> bool:
+        """Whether a payload of a request or an answer is compressed or decompressed."""
+        return self._packed is not None and self._packed.is_busy
+
     def refuse_waiting(self, reason: str) -> None:
         """Refuses requests that wait, and those that would have to wait from here on."""
         if self._requests is not None:
@@ -201,7 +240,7 @@ class ServedConnection:
         self._is_ending = True
         if self._requests is not None:
             self._requests.stop()
-            self.send(Goodbye(reason=reason, stops=True))
+            self._send_answer(Goodbye(reason=reason, stops=True))
         else:
             self.send(Refusal(kind="closed", reason=reason))
 
@@ -222,6 +261,8 @@ class ServedConnection:
             self.send(reason)
         if not isinstance(error, HeadraceError | LeaseError):
             _LOGGER.error("a connection ended", exc_info=error)
+        if self._packed is not None:
+            self._packed.close()
         if self._requests is not None:
             self._requests.close()
         self._host.has_ended(self, error)

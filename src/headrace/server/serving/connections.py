@@ -30,6 +30,7 @@ from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.draining import Draining
 from headrace.server.serving.listening import ListeningSocket
+from headrace.server.serving.payload_work import PayloadWork
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ServedWeights
@@ -57,7 +58,7 @@ class Connections:
 
     Attributes:
         addresses: with their true ports.
-        selector, served, queues, weights, token, deadlines, version, checkpoints, limits, clock: see
+        selector, served, queues, weights, token, deadlines, version, checkpoints, limits, payload_work, clock: see
             `Host`.
 
     Raises:
@@ -82,6 +83,7 @@ class Connections:
         self.limits = limits
         self.selector = selector
         self.clock = clock
+        self.payload_work = PayloadWork()
         self.deadlines = TableDeadlines(selector)
         self.queues: Mapping[str, ServedQueue] = {
             name: ServedQueue(queue, selector) for name, queue in served.queues.items()
@@ -202,12 +204,13 @@ class Connections:
             Draining(self.selector, self._clients, _STOPS).run(drain_seconds)
             self._stop_listening()
             deadline = max(deadline, time.monotonic() + _GOODBYE_SECONDS)
-            while any(each.channel.unsent for each in self._clients()) and time.monotonic() < deadline:
+            while any(each.unsent for each in self._clients()) and time.monotonic() < deadline:
                 time.sleep(_LOOK_SECONDS)
         finally:
             self._stop_listening()
             for each in self._clients():
                 each.drop(Closed(_STOPS))
+            self.payload_work.close(_GOODBYE_SECONDS)
             self._close_served()
 
     def _close_served(self) -> None:

@@ -54,7 +54,8 @@ class Draining:
         is_over, left = now >= self._busy_until, False
         for each in self._clients():
             before, self._received[each] = self._received.get(each), each.channel.bytes_in
-            if each.is_saving or (before != each.channel.bytes_in and not is_over):
+            is_at_work = before != each.channel.bytes_in or each.is_packing
+            if each.is_saving or (is_at_work and not is_over):
                 left = True
             else:
                 each.say_goodbye(self._reason)

@@ -51,7 +51,7 @@ class WriterConnection:
         numbers: of its writers.
     """
 
-    waits = is_full = False
+    waits = is_full = is_at_work = False
 
     def __init__(
         self,

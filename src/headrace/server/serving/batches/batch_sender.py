@@ -27,23 +27,40 @@ class Send(Protocol):
         """See `PeerSelector.send`."""
 
 
+class SendPacked(Protocol):
+    """Sends answers with compressed payloads to the client.
+
+    Attributes:
+        packer: of the payloads.
+    """
+
+    packer: PayloadPacker
+
+    def send_columns(
+        self, message: Message, parts: Sequence[memoryview], paths: Sequence[str | None]
+    ) -> None:
+        """See `BatchSender.send_columns`."""
+
+
 class BatchSender:
     """Sends answers to one client.
 
     Args:
         send: messages.
         arena: for large batches, if the client maps memory.
-        packer: of batches, if the client wants them compressed.
+        packed: sends batches, if the client wants them compressed.
 
     Attributes:
-        send, arena, packer: see above.
+        send, arena: see above.
+        packer: of batches; None: they are not compressed.
         pool: of memory for arrays that will be sent.
     """
 
-    def __init__(self, send: Send, arena: BatchArena | None, packer: PayloadPacker | None = None) -> None:
+    def __init__(self, send: Send, arena: BatchArena | None, packed: SendPacked | None = None) -> None:
         self.send = send
         self.arena = arena
-        self.packer = packer
+        self._packed = packed
+        self.packer = None if packed is None else packed.packer
         self.pool = arena or Pool()
 
     def placed_copies(self, columns: Mapping[str, NDArray[Any]]) -> PlacedArrays:
@@ -75,11 +92,10 @@ class BatchSender:
             parts: of the payload.
             paths: of the column of each part; None: they are sent as they are.
         """
-        if self.packer is None or paths is None:
+        if self._packed is None or paths is None:
             self.send(message, parts=parts)
-            return
-        before, packed = self.packer.packed(parts, paths)
-        self.send(*before, message, parts=packed)
+        else:
+            self._packed.send_columns(message, parts, paths)
 
     def _grant_blocks(self, arena: BatchArena) -> None:
         new = arena.take_new()
