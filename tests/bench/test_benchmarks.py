@@ -34,6 +34,7 @@ SERVER = (
     "server/queue, written to sampled by the learner, tcp",
     "server/replay small, tcp",
     "compression/noise, bytes",
+    "compression/ping beside poisson",
 )
 # Its workers are those of the case without a policy, its policies those of the synchronous one.
 PARTS_RUN = ("collect/asynchronous, 2 workers, 2x64",)
