@@ -17,11 +17,15 @@ class CutChannel(Channel):
 
     Attributes:
         left: number of bytes until then; None: it does not end.
+        is_dropped: called with each message; those for which it is true are not sent.
     """
 
     left = None
+    is_dropped = staticmethod(lambda _: False)
 
     def send_soon(self, *messages, payload=b"", parts=(), **options):
+        if any(map(self.is_dropped, messages)):
+            return True
         if self.left is None:
             return super().send_soon(*messages, payload=payload, parts=parts, **options)
         payload = b"".join([payload, *parts])

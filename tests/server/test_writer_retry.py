@@ -3,6 +3,7 @@
 import os
 import tempfile
 import threading
+from contextlib import suppress
 from unittest import mock
 
 import numpy as np
@@ -15,8 +16,11 @@ import headrace as hr
 from headrace.errors import Closed
 from headrace.replay.public import core_of
 from headrace.server.client.writers import step_memory
+from headrace.server.messages.operations import AppendSteps, Operation
+from headrace.server.messages.requests import SendSamples
 from headrace.server.serving.writers.writer_sessions import sessions_of
-from tests.server.remote_writers import RemotelyWritten
+from tests.server.remote_writers import CutChannel, RemotelyWritten
+from tests.server.test_stopping import until
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "who": np.int64(0)})
 VIEWS = {"n": hr.View("n"), "who": hr.View("who")}
@@ -222,3 +226,105 @@ def test_an_operation_whose_acknowledgement_is_lost_is_applied_once(replay, nbyt
     writer.flush(20)
     assert replay.server.statistics().connections_total == 3
     assert items(replay) == [[n, n + 1] for n in range(8)]
+
+
+# ---- operations that do not arrive -----------------------------------------------------------------------------------
+
+
+def drops(replay, numbers):
+    """Lets the connection of writers drop the operations in whose steps a number is, and takes it out."""
+
+    def is_dropped(message):
+        if not isinstance(message, Operation):
+            return False
+        first = message.sequence + 1 - (message.steps if isinstance(message, AppendSteps) else 1)
+        found = [number for number in numbers if first <= number <= message.sequence]
+        if found:
+            numbers.remove(found[0])
+        return bool(found)
+
+    CutChannel.is_dropped = staticmethod(is_dropped)
+
+
+@pytest.fixture
+def dropping(replay):
+    yield lambda numbers: drops(replay, numbers)
+    CutChannel.is_dropped = staticmethod(lambda _: False)
+
+
+@pytest.mark.parametrize("dropped", [[3], [1], [7], [3, 8], [2, 5, 9]])
+def test_operations_that_do_not_arrive_are_sent_again(replay, dropping, dropped):
+    """AK3, AK4: the server ends the connection; skipping them would lose their items without a word."""
+    writer = replay.remote.row_writer(items=[hr.ItemRule("t", 2)])
+    dropping(dropped)
+    for n in range(10):
+        writer.append({"n": n, "who": 0})
+        writer._stream.send_collected()
+    writer.flush(20)
+    assert not dropped
+    assert items(replay) == [[n, n + 1] for n in range(9)]
+    assert replay.server.statistics().protocol_errors >= 1
+
+
+def test_other_writers_of_the_connection_go_on(replay, dropping):
+    """AK3, AK4"""
+    writers = [replay.remote.row_writer(items=[hr.ItemRule("t", 2)]) for _ in range(2)]
+    dropping([4])
+    for n in range(8):
+        for who, writer in enumerate(writers):
+            writer.append({"n": 10 * n + who, "who": who})
+            writer._stream.send_collected()
+    for writer in writers:
+        writer.flush(20)
+        writer.close(20)
+    found = items(replay)
+    for who in range(2):
+        assert [pair for pair in found if pair[0] % 10 == who] == [
+            [10 * n + who, 10 * (n + 1) + who] for n in range(7)
+        ]
+
+
+def test_operations_that_never_arrive_end_the_writer(replay, dropping):
+    """AK6: with the reason and the number of items, instead of without end."""
+    writer = replay.remote.row_writer(items=[hr.ItemRule("t", 2)])
+    for n in range(3):
+        writer.append({"n": n, "who": 0})
+    writer.flush(20)
+    CutChannel.is_dropped = staticmethod(
+        lambda message: isinstance(message, AppendSteps) and message.sequence == 4
+    )
+    for n in range(3, 7):
+        writer.append({"n": n, "who": 0})
+        writer._stream.send_collected()
+    with pytest.raises(
+        Closed, match="expected operation 4, got 5; . items of this writer are not acknowledged"
+    ):
+        writer.flush(20)
+    until(lambda: replay.server.statistics().protocol_errors == 2)
+    assert items(replay) == [[0, 1], [1, 2]]
+
+
+def test_samples_that_do_not_arrive_are_sent_again(dropping):
+    """AK3, AK4: a call that waits is told why; all samples are stored, each once."""
+    with (
+        hr.BatchQueue({"n": np.int64(0)}, 10) as queue,
+        hr.Server({"q": queue}) as server,
+        hr.Client(server.address, timeout=20) as client,
+    ):
+        remote = client.queue("q", max_in_flight=16)
+        remote.send({"n": np.int64(0)})
+        remote.wait(20)
+        first = []
+        CutChannel.is_dropped = staticmethod(
+            lambda message: isinstance(message, SendSamples) and not (first or first.append(message))
+        )
+        for n in range(1, 10):
+            remote.send({"n": np.int64(n)})
+        with suppress(Closed):
+            remote.wait(20)
+        remote.wait(20)
+        assert first
+        assert server.statistics().protocol_errors <= 1
+        batch, _ = queue.sample(timeout=0)
+        assert batch["n"].tolist() == [*range(10)]
+        assert queue.statistics().samples_received == 10

@@ -22,6 +22,10 @@ class LeaseError(RuntimeError):
     """A peer broke the lease protocol; its message changed nothing."""
 
 
+class MissingMessages(LeaseError):
+    """Messages of a peer did not arrive: it may connect again and send them again."""
+
+
 class CheckedCommit:
     """A commit that continues the commits before it.
 

@@ -129,10 +129,12 @@ class Goodbye(Message):
         reason: the cause, for the other side.
         stops: whether this side only stops, and one that starts again behind its address may go on. False: the other
             side broke the protocol, or is done.
+        lacks: whether messages of the other side did not arrive, which may come again and send them again.
     """
 
     reason: str = ""
     stops: bool = False
+    lacks: bool = False
 
 
 LeaseMessage: TypeAlias = Hello | Lease | Commit | Ack | Return | Pin | Unpin | Goodbye

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from headrace.clock import Clock
 from headrace.errors import AuthenticationError, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
-from headrace.leases.checking import LeaseError
+from headrace.leases.checking import LeaseError, MissingMessages
 from headrace.leases.frames import Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.compression import zstd
@@ -255,10 +255,11 @@ class ServedConnection:
             return
         self._has_ended = True
         if isinstance(error, LeaseError | ProtocolError):
-            reason = (
-                Refusal(kind="protocol", reason=str(error)) if self._handshake else Goodbye(reason=str(error))
-            )
-            self.send(reason)
+            reason = str(error)
+            if self._handshake:
+                self.send(Refusal(kind="protocol", reason=reason))
+            else:
+                self.send(Goodbye(reason=reason, lacks=isinstance(error, MissingMessages)))
         if not isinstance(error, HeadraceError | LeaseError):
             _LOGGER.error("a connection ended", exc_info=error)
         if self._packed is not None:

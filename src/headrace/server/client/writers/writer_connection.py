@@ -72,6 +72,8 @@ class WriterConnection:
         self._reason: Exception | None = None
         # Of a server that stops; another one may come behind its address.
         self._goodbye: Closed | None = None
+        # What the server lacked when it ended a connection for that.
+        self._lacked = ""
         self.session = os.urandom(16)
         self.numbers = count()
         self.channel, self.shared_nbytes, self.packer = connect()
@@ -124,15 +126,23 @@ class WriterConnection:
         if isinstance(message, Done):  # A sign of life.
             return
         if isinstance(message, Goodbye):
-            goodbye = Closed(f"{self._peer}: {message.reason or 'the server has ended the connection'}")
-            if message.stops:
-                self._goodbye = goodbye
-            else:
-                self._reason = goodbye
-            raise Disconnected("the server said goodbye")
+            self._take_goodbye(message)
         stream = self._streams.get(message.writer)
         if stream is not None:
             stream.take(message)
+
+    def _take_goodbye(self, message: Goodbye) -> None:
+        reason = message.reason or "the server has ended the connection"
+        goodbye = Closed(f"{self._peer}: {reason}")
+        if message.lacks and reason != self._lacked:
+            # Everything is sent again; what is missing a second time does not come that way.
+            self._lacked = reason
+            _LOGGER.warning("%s; what is not acknowledged is sent again", goodbye)
+        elif message.stops:
+            self._goodbye = goodbye
+        else:
+            self._reason = goodbye
+        raise Disconnected(f"the server said goodbye: {reason}")
 
     def look(self) -> None:
         """See `Peer.look`. Asks a server that is silent for a sign of life."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.errors import Closed, StoreFull
-from headrace.leases.checking import LeaseError
+from headrace.leases.checking import LeaseError, MissingMessages
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import ROWS, packed
 from headrace.persist.disk.writer_counts import UNCOUNTED
@@ -165,6 +165,7 @@ class ServedWriter:
 
         Raises:
             LeaseError: the message breaks the protocol.
+            MissingMessages: one before it did not arrive.
         """
         match frame.message:
             case WaitPending(ticket=ticket) if ticket in self._tickets or len(self._tickets) >= _MOST_TICKETS:
@@ -223,6 +224,8 @@ class ServedWriter:
                 if not operation.must:
                     break
                 self._refuse(operation, error)
+            except MissingMessages:
+                raise
             except Exception as error:
                 self._refuse(operation, error)
             self._sequence = max(self._sequence, operation.sequence)
@@ -248,7 +251,8 @@ class ServedWriter:
         """Applies an operation, once; its numbers continue those before.
 
         Raises:
-            ValueError: a number is missing, or see `Operations.apply`.
+            MissingMessages: a number is missing. To skip it would lose what the client takes for applied.
+            ValueError: see `Operations.apply`.
             StoreFull: the first `_done` steps of the operation are stored.
         """
         if operation.sequence <= self._sequence:
@@ -273,7 +277,9 @@ class ServedWriter:
 
     def _expect(self, sequence: int) -> None:
         if sequence != self._sequence + 1:
-            raise ValueError(f"sequence: expected {self._sequence + 1}, got {sequence}")
+            raise MissingMessages(
+                f"writer {self._number}: expected operation {self._sequence + 1}, got {sequence}"
+            )
 
     def _note_made(self) -> None:
         """Notes the items that were made up to the current operation or step."""
