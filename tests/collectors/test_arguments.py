@@ -14,6 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import CounterEnv, counter_vector_env
+from headrace.testing.agents import CounterAgents
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -465,3 +466,49 @@ def test_workers_with_other_columns_are_told_apart():
         hr.MultiCollector(
             [lambda: CounterEnv(3), lambda: CounterEnv(3, layout="dict")], sync=True, frames_per_batch=6
         )
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "arguments"),
+    [
+        ("NEXT_STEP", hr.Collector, {"create_env_fn": lambda: counter_vector_env([3], "next_step")}),
+        ("reset_when_done=False", hr.Collector, {"reset_when_done": False}),
+        ("agents that have ended", hr.Collector, {"create_env_fn": lambda: CounterAgents([2, 5])}),
+        ("agents that have ended", hr.AsyncCollector, {"create_env_fn": lambda: CounterAgents([2, 5])}),
+        (
+            "preemptive_threshold",
+            hr.MultiCollector,
+            {"sync": True, "num_workers": 2, "preemptive_threshold": 0.5},
+        ),
+        (
+            "differ in size",
+            hr.MultiCollector,
+            {"sync": False, "num_workers": 2, "frames_per_batch": [4, 6], "total_frames": 20},
+        ),
+    ],
+)
+def test_cb10_a_length_that_is_not_known(told, kind, arguments):
+    arguments = {
+        "create_env_fn": lambda: CounterEnv(3),
+        "frames_per_batch": 4,
+        "total_frames": 20,
+        **arguments,
+    }
+    with kind(**arguments) as collector:
+        with pytest.raises(TypeError, match=f"not known before the end: .*{told}"):
+            len(collector)
+        assert bool(collector)
+
+
+@pytest.mark.parametrize("sizes", [[4, 4], [4, 6]])
+def test_cb10_rows_that_sizes_mask_are_known(sizes):
+    # A synchronous batch has the frames of all workers, however its rows are filled.
+    with hr.MultiCollector(
+        lambda: CounterEnv(3),
+        sync=True,
+        num_workers=2,
+        frames_per_batch=sizes,
+        total_frames=3 * sum(sizes),
+        preemptive_threshold=1.0,
+    ) as collector:
+        assert len(collector) == len(list(collector)) == 3

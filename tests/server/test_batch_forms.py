@@ -55,7 +55,12 @@ def test_batches_of_many_forms_in_any_order(replay, monkeypatch, most):
 
 
 KINDS = {"u1": np.uint8, "f2": np.float16, "b1": bool, "c8": np.complex64, "f4": np.float32, "c16": complex}
-MIXED_VIEWS = {"u": hr.View("u1"), "pair": hr.View("f4", shift=[0, 1]), "b": hr.View("b1"), "e": hr.View("empty")}
+MIXED_VIEWS = {
+    "u": hr.View("u1"),
+    "pair": hr.View("f4", shift=[0, 1]),
+    "b": hr.View("b1"),
+    "e": hr.View("empty"),
+}
 
 
 @pytest.mark.parametrize("views", [None, MIXED_VIEWS], ids=["whole", "views"])

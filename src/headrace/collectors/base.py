@@ -47,17 +47,19 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
         total = self._options.total_frames
         if total < 0:
             raise TypeError("this collector has no end: total_frames is -1")
-        if self._layout.autoreset == Autoreset.NEXT_STEP:
-            raise TypeError(
-                "the number of batches is not known before the end: with autoreset NEXT_STEP a reset takes a step, "
-                "which does not count towards total_frames"
-            )
-        if not self._options.reset_when_done:
-            raise TypeError(
-                "the number of batches is not known before the end: with reset_when_done=False environments wait, "
-                "which does not count towards total_frames"
-            )
+        if reason := self._uncounted():
+            raise TypeError(f"the number of batches is not known before the end: {reason}")
         return (total + self._layout.batch_frames - 1) // self._layout.batch_frames
+
+    def _uncounted(self) -> str:
+        """Returns why the number of transitions of a batch is not known before it is collected; empty: it is known."""
+        if self._layout.autoreset == Autoreset.NEXT_STEP:
+            return "with autoreset NEXT_STEP a reset takes a step, which does not count towards total_frames"
+        if not self._options.reset_when_done:
+            return "with reset_when_done=False environments wait, which does not count towards total_frames"
+        if self._layout.lanes_may_wait:
+            return "agents that have ended wait for the others, which does not count towards total_frames"
+        return ""
 
     def __bool__(self) -> bool:
         return True

@@ -117,7 +117,12 @@ class Collector(LoopParts, CollectorBase):
         self._loop, self._updater, self._hooks = rollouts.loop, rollouts.updater, rollouts.hooks
         stepper, num_envs = self._loop.stepper, self._loop.stepper.num_envs
         self._layout = Layout(
-            1, num_envs, self._loop.steps * num_envs, stepper.autoreset, stepper.resets_by_mask
+            1,
+            num_envs,
+            self._loop.steps * num_envs,
+            stepper.autoreset,
+            stepper.resets_by_mask,
+            stepper.lanes_may_wait,
         )
         if options.seed is not None:
             self.set_seed(options.seed)

@@ -43,6 +43,7 @@ class Ready(Message):
         models: cloudpickle of the models whose weights can be replaced, `{id: ModelWeights}`.
         autoreset: the mode of the environments.
         resets_by_mask: whether some of them can be reset without the others.
+        lanes_may_wait: whether a step may leave some of them out.
         views: cloudpickle of the views of collector and policy.
         acts_ahead: whether environments act for rows of the next rollout before it is begun.
     """
@@ -54,6 +55,7 @@ class Ready(Message):
     models: bytes
     autoreset: str
     resets_by_mask: bool
+    lanes_may_wait: bool
     views: bytes
     acts_ahead: bool
 

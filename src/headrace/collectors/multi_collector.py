@@ -158,7 +158,18 @@ class MultiCollector(CollectorBase):
             sum(frames) if self._options.sync else max(frames),
             ready[0].autoreset,
             all(each.resets_by_mask for each in ready),
+            any(each.lanes_may_wait for each in ready),
         )
+
+    def _uncounted(self) -> str:
+        options, frames = self._options, {handle.frames for handle in self._group.handles}
+        if options.enough_workers < options.workers:
+            return (
+                "with preemptive_threshold slow workers stop early, and the rows that they lack do not count"
+            )
+        if len(frames) > 1 and not options.sync:
+            return "the rollouts of the workers differ in size"
+        return super()._uncounted()
 
     # Number of constructors on the way from the user's line, for the places of warnings.
     _constructors = 1

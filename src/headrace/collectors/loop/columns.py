@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from headrace.errors import SpecError
 from headrace.spec import Signature
+from headrace.views.columns import METADATA
 
 
 def check_columns(wanted: Signature, given: Signature, extras: Iterable[str] = ()) -> None:
@@ -42,9 +43,11 @@ def check_filled(wanted: Signature, given: Signature) -> None:
     """
     unknown = [name for name in wanted.columns if name not in given.columns]
     if unknown:
+        stored = [name for name in unknown if f"/{name}" in METADATA]
+        advice = f"; every row has {', '.join(stored)} without a column: hr.View() of this name shows it"
         raise SpecError(
             f"replay_buffer: expected only the columns {', '.join(given.columns)}; neither the environments nor the "
-            f"policy fill {', '.join(unknown)}"
+            f"policy fill {', '.join(unknown)}{advice * bool(stored)}"
         )
 
 

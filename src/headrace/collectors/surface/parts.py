@@ -25,6 +25,7 @@ class Layout(NamedTuple):
         batch_frames: frames of a batch without masked rows.
         autoreset: the mode of the environments.
         resets_by_mask: whether some environments can be reset without the others.
+        lanes_may_wait: whether a step may leave environments out.
     """
 
     workers: int
@@ -32,6 +33,7 @@ class Layout(NamedTuple):
     batch_frames: int
     autoreset: str
     resets_by_mask: bool
+    lanes_may_wait: bool
 
 
 class CollectorParts(ABC):

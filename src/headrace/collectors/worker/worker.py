@@ -123,6 +123,7 @@ class Worker:
                 models=cloudpickle.dumps(self._models),
                 autoreset=loop.stepper.autoreset,
                 resets_by_mask=loop.stepper.resets_by_mask,
+                lanes_may_wait=loop.stepper.lanes_may_wait,
                 views=cloudpickle.dumps(loop.views),
                 acts_ahead=loop.acts_ahead,
             )
