@@ -716,3 +716,26 @@ def test_ctrl_c(script):
     assert "left" in out
     assert "Traceback" not in errors
     assert is_gone(pid)
+
+
+def test_cx1_a_stop_iteration_of_an_environment_ends_no_loop():
+    class Stops(CounterEnv):
+        def step(self, action):
+            if self.total == 7:
+                raise StopIteration("no more scenes")
+            self.total += 1
+            return super().step(action)
+
+        total = 0
+
+    batches = []
+    with hr.Collector(lambda: Stops(3), frames_per_batch=5, total_frames=20) as collector:
+        with pytest.raises(RuntimeError, match="raised StopIteration") as raised:
+            for batch in collector:
+                batches.append(batch)
+        assert str(raised.value.__cause__) == "no more scenes"
+        assert len(batches) == 1
+        with pytest.raises(
+            StopIteration, match="no more scenes"
+        ):  # As it is, where nothing takes it for an end.
+            collector.next()

@@ -435,3 +435,22 @@ def test_synchronous_batches_do_not_wait_for_ever_for_a_worker_without_a_place(m
     assert statistics.frames == 24 + masked[0].frames + 2 * 12
     ids = [batch["episode_id"][batch.mask] for batch in [*masked, *whole]]
     assert not set(np.unique(whole[0]["episode_id"][:2])) & set(np.concatenate(ids[:3]))
+
+
+def test_cx9_a_finalizer_may_run_where_the_thread_of_an_end_begins(monkeypatch, take):
+    # CX2: a shutdown in another thread met a thread that had not begun: "cannot join thread before it is started".
+    begin, met = threading.Thread.start, []
+
+    def interrupted(thread):
+        if thread.name == "headrace-worker-end":
+            collector._group._restarts.join()
+            met.append(thread)
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with hr.AsyncCollector(lambda: CounterEnv(5), frames_per_batch=10) as collector:
+        take(collector, 1)
+        os.kill(collector.worker_pid, signal.SIGKILL)
+        while not collector.statistics().restarts:
+            take(collector, 1)
+    assert met

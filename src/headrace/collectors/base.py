@@ -33,7 +33,12 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
         return self
 
     def __next__(self) -> Batch:
-        batch = self.next()
+        try:
+            batch = self.next()
+        except StopIteration as error:  # Else it would end the loop over batches without a word.
+            raise RuntimeError(
+                "the environment, the policy, a hook or postproc raised StopIteration"
+            ) from error
         if batch is None:
             raise StopIteration
         return batch

@@ -61,6 +61,8 @@ class Restarts:
         # Restarts of each worker since its last complete rollout.
         self._attempts: dict[int, int] = {}
         self._threads: set[threading.Thread] = set()
+        # Held while a thread begins. Re-entrant: a finalizer may run `join` there.
+        self._beginning = threading.RLock()
 
     def delivered(self, worker_idx: int) -> None:
         """Notes that a worker has completed a rollout."""
@@ -73,18 +75,19 @@ class Restarts:
             handle: of the worker.
             error: `Disconnected`, or the error of a report that could not be processed.
         """
-        if self._status.is_closed:
-            return
-        if not isinstance(error, Disconnected):
+        if not isinstance(error, Disconnected) and not self._status.is_closed:
             self.fail(handle, error)
             handle.peer.channel.shutdown()
             return
-        # The process may take a moment to end; other peers do not wait for it.
-        thread = threading.Thread(
-            target=self._follow_end, args=(handle,), daemon=True, name="headrace-worker-end"
-        )
-        self._threads.add(thread)
-        thread.start()
+        with self._beginning:  # `join`, which comes after the collector is closed, misses no thread.
+            if self._status.is_closed:
+                return
+            # The process may take a moment to end; other peers do not wait for it.
+            thread = threading.Thread(
+                target=self._follow_end, args=(handle,), daemon=True, name="headrace-worker-end"
+            )
+            self._threads.add(thread)
+            thread.start()
 
     def fail(self, handle: WorkerHandle, error: BaseException) -> None:
         """Records that what a worker has collected cannot be taken in."""
@@ -92,7 +95,9 @@ class Restarts:
 
     def join(self) -> None:
         """Waits for the threads of restarts, which end soon after the collector is closed."""
-        for thread in tuple(self._threads):
+        with self._beginning:
+            threads = [thread for thread in self._threads if thread.is_alive()]
+        for thread in threads:
             if thread is not threading.current_thread():  # A finalizer may run anywhere.
                 thread.join(_JOIN_SECONDS)
 
