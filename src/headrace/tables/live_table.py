@@ -19,7 +19,7 @@ from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.store.store import Store
 from headrace.tables.description.rate_limiters import RateLimiter
-from headrace.tables.description.table import Table, check_size
+from headrace.tables.description.table import Table, checked_size
 from headrace.tables.distribution import SkippedKeys, distribution_of
 from headrace.tables.draw import Draw
 from headrace.tables.item_ring import FusedBatch, ItemRing
@@ -212,8 +212,7 @@ class LiveTable(SampleQueue):
         # Rules: replay T9
         max_size = self.ring.max_size if max_size is None else max_size
         limiter = self.limiter if rate_limiter is None else rate_limiter
-        check_size(self.name, max_size, limiter)
-        self._change_settings(max_size, limiter)
+        self._change_settings(checked_size(self.name, max_size, limiter), limiter)
 
     @_settling
     def _change_settings(self, max_size: int, limiter: RateLimiter) -> None:

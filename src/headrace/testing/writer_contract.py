@@ -381,10 +381,23 @@ class WriterContract(ABC):
             assert (caught.value.pending, writer.pending) == (2, 2)
             with pytest.raises(DeadlineExceeded):
                 writer.create_item("t", 1)
+            with pytest.raises(ValueError, match="lane"):
+                writer.create_item("t", 1, lane=7)
             writer.append_checked(_checked(3))
             assert writer.pending == 3
             assert [_take(replay).data["n"].tolist() for _ in range(4)] == [[n] for n in range(4)]
             writer.close()
+
+    def test_numbers_that_no_machine_holds(self) -> None:
+        """Lanes are refused before memory is taken; a bound that is too large is none."""
+        with self.new(_table()) as replay:
+            for lanes in (10**12, 10**20):
+                with pytest.raises(ValueError, match=f"^lanes: .*, got {lanes} with steps of"):
+                    replay.row_writer(lanes=lanes)
+            writer = replay.row_writer(items=[ItemRule("t", 1)], history=10**20, max_pending=10**20)
+            writer.append(_step(0))
+            writer.close(_ACROSS)
+            assert _take(replay).data["n"].tolist() == [0]
 
     def test_a_flush_returns_when_every_item_is_in(self) -> None:
         """Or says how many are not; they stay pending."""

@@ -13,6 +13,7 @@ from headrace.checks import check_count, check_seconds
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed
 from headrace.replay.intake.intake import Intake, any_set
+from headrace.replay.intake.lane_count import checked_lanes
 from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.step_rows import Values
 from headrace.replay.intake.writer_like import Made
@@ -43,10 +44,13 @@ class RowWriter:
     ) -> None:
         self._closed = True  # Until everything below has succeeded.
         replay.check_open()
-        lanes = check_count("lanes", lanes, 1)
+        lanes = checked_lanes(lanes, replay.signature)
         max_pending = check_count("max_pending", max_pending, 1)
         history = None if history is None else check_count("history", history, 1)
         items = checked_rules(items)
+        for rule in items:
+            replay.live_table(rule.table)
+        self._timeout = check_seconds(timeout)
         self._replay = replay
         self._lifetime = replay.lifetime
         self._store = replay.store
@@ -54,7 +58,6 @@ class RowWriter:
         self._lock = replay.lock
         self._history = _history(history, items, lanes, self._store.capacity)
         self._max_pending = max_pending
-        self._timeout = check_seconds(timeout)
         self._pending = self._new_pending()
         self._intake = self._new_intake(replay, lanes, items, self._history, self._pending)
         self._lanes = self._intake.lanes
@@ -290,9 +293,9 @@ class RowWriter:
         if priority is not None:
             check_priority(priority)
         length, lane = check_count("length", length, 1), check_count("lane", lane, 0)
+        self._lanes.find(lane)
         if self._pending.count >= self._max_pending:
             self._wait_for_room()
-        self._lanes.find(lane)
         key = -1
         if length <= self._history:
             with self._lock:

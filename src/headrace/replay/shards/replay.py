@@ -17,6 +17,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.errors import Closed, Disconnected, HeadraceError, SpecError
 from headrace.forking import HomeProcess
+from headrace.replay.intake.lane_count import checked_lanes
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.interface import ReplayLike
@@ -230,7 +231,7 @@ class ShardedReplay(DrawsBatches, Closing):
         Each shard may have an equal part of `max_pending` items pending.
         """
         self.check_open()
-        lanes = check_count("lanes", lanes, 1)
+        lanes = checked_lanes(lanes, self.signature)
         for rule in items:
             self._check_table(rule.table)
         pending = -(-check_count("max_pending", max_pending, 1) // min(lanes, len(self._shards)))

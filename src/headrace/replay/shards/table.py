@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from headrace.checks import check_count
 from headrace.replay.shards.sampler import ShardSampler
 from headrace.replay.shards.shard import Shard
 from headrace.replay.shards.statistics import sum_tables
 from headrace.statistics import TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
-from headrace.tables.description.table import check_rate_limiter
+from headrace.tables.description.table import check_rate_limiter, checked_number
 
 
 class ShardedTable:
@@ -59,7 +58,7 @@ class ShardedTable:
         if rate_limiter is not None:
             check_rate_limiter(self._name, rate_limiter)
         parts = len(self._shards)
-        size = None if max_size is None else -(-check_count("max_size", max_size, 1) // parts)
+        size = None if max_size is None else -(-checked_number(self._name, "max_size", max_size, 1) // parts)
         limiter = None if rate_limiter is None else rate_limiter.share(parts)
         for shard in self._shards:
             shard.try_again()

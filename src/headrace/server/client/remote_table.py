@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.checks import check_count
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batches import batch_of
 from headrace.server.messages.requests import Configure, GetDistribution, GetTableStatistics, Peek
 from headrace.spec import Signature
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
-from headrace.tables.description.table import check_rate_limiter
+from headrace.tables.description.table import check_rate_limiter, checked_number
 from headrace.tables.description.table_json import limiter_to_json
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class RemoteTable:
         if rate_limiter is not None:
             check_rate_limiter(self._name, rate_limiter)
         limiter = None if rate_limiter is None else limiter_to_json(rate_limiter)
-        size = None if max_size is None else check_count(f"table {self._name!r}: max_size", max_size, 1)
+        size = None if max_size is None else checked_number(self._name, "max_size", max_size, 1)
         self._calls.once(
             Configure(replay=self._calls.name, table=self._name, max_size=size, rate_limiter=limiter)
         )

@@ -91,12 +91,10 @@ class RemoteSampling:
         Raises:
             ValueError: no batch is that large.
         """
-        batch_size = check_count("batch_size", batch_size, 1)
+        batch_size, timeout = check_count("batch_size", batch_size, 1), check_seconds(timeout)
         if batch_size > MAX_ROWS:
             raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
-        return Sample(
-            replay=self.calls.name, table=table, batch_size=batch_size, timeout=check_seconds(timeout)
-        )
+        return Sample(replay=self.calls.name, table=table, batch_size=batch_size, timeout=timeout)
 
     def ask(self, request: Sample, key: ViewsKey | None, link: Link) -> list[Reply]:
         """Sends a request; returns one reply for each of its batches.

@@ -74,16 +74,12 @@ class Table:
                 raise TypeError(
                     f"table {name!r}: {role}: expected a selector such as Fifo(), got {selector!r}"
                 )
-        max_times_sampled = check_count(f"table {name!r}: max_times_sampled", max_times_sampled, 0)
-        check_size(name, max_size, rate_limiter)
-        for field, number in (("max_size", max_size), ("max_times_sampled", max_times_sampled)):
-            if number > _LARGEST_COUNT:
-                raise ValueError(f"table {name!r}: {field}: expected at most {_LARGEST_COUNT}, got {number}")
+        max_times_sampled = checked_number(name, "max_times_sampled", max_times_sampled, 0)
         fields = {
             "name": name,
             "sampler": sampler,
             "remover": remover,
-            "max_size": int(max_size),
+            "max_size": checked_size(name, max_size, rate_limiter),
             "rate_limiter": rate_limiter,
             "max_times_sampled": max_times_sampled,
             "new_priority": _checked_new_priority(name, new_priority),
@@ -194,19 +190,32 @@ def check_rate_limiter(name: str, rate_limiter: RateLimiter) -> None:
         )
 
 
-def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
-    """Refuses a size that the limiter could never reach.
+def checked_number(table: str, field: str, number: int, least: int) -> int:
+    """Returns a number of a table's settings.
 
     Raises:
-        ValueError: with the numbers.
+        TypeError, ValueError: it is not one, or too small or too large.
+    """
+    number = check_count(f"table {table!r}: {field}", number, least)
+    if number > _LARGEST_COUNT:
+        raise ValueError(f"table {table!r}: {field}: expected at most {_LARGEST_COUNT}, got {number}")
+    return number
+
+
+def checked_size(name: str, max_size: int, rate_limiter: RateLimiter) -> int:
+    """Returns the size of a table, if the limiter can reach it.
+
+    Raises:
+        TypeError, ValueError: it cannot, or a number is wrong; with the numbers.
     """
     check_rate_limiter(name, rate_limiter)
-    check_count(f"table {name!r}: max_size", max_size, 1)
+    max_size = checked_number(name, "max_size", max_size, 1)
     if rate_limiter.min_size > max_size:
         raise ValueError(
             f"table {name!r}: the rate limiter waits for {rate_limiter.min_size} items, but max_size is {max_size}: "
             "sampling would never open. Raise max_size or lower the limiter's minimum"
         )
+    return max_size
 
 
 def kernel_selectors(table: Table) -> tuple[Selector, Selector]:

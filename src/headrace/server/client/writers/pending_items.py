@@ -65,6 +65,7 @@ class PendingItems:
         stream.drain(timeout)
         if not stream.is_connected and stream.state.pending <= most:
             return  # All is acknowledged: a server that is gone need not come back for this.
+        timeout = None if timeout is None else max(timeout, 0.0)
         left = None if timeout is None else max(0.0, timeout - (self._clock.monotonic() - began))
         try:
             stream.ask(WaitPending, left, self._message, lambda: stream.state.pending, most=most)

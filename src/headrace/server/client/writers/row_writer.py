@@ -15,6 +15,7 @@ from headrace.ends import EndOfEpisode
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.messages import packed
 from headrace.replay.intake.final_columns import FinalColumns
+from headrace.replay.intake.lane_count import checked_lanes
 from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.single_rows import append_transition
 from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
@@ -45,6 +46,7 @@ from headrace.spec import Signature, check_array
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 
 Values = Mapping[str, NDArray[Any]]
+_MOST_HISTORY = 1 << 62
 
 
 class WrittenReplay(NamedTuple):
@@ -89,9 +91,10 @@ class RemoteRowWriter:
         timeout: float | None,
     ) -> None:
         self._closed = True  # Until everything below has succeeded.
-        lanes = check_count("lanes", lanes, 1)
+        lanes = checked_lanes(lanes, replay.signature)
         self._max_pending = check_count("max_pending", max_pending, 1)
-        history = None if history is None else check_count("history", history, 1)
+        # A larger number means the same.
+        history = None if history is None else min(check_count("history", history, 1), _MOST_HISTORY)
         self._rules = checked_rules(items)
         self._signature = replay.signature
         self._table_names = replay.table_names
