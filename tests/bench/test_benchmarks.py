@@ -30,8 +30,8 @@ SLOW = (
 # One of each kind: the others differ in their sizes.
 SERVER = (
     "server/queue 20 B, 1 client, unix",
-    "server/queue, written to sampled",
-    "server/queue, written to sampled by the learner, tcp",
+    "server/queue, written to sampled by the client, unix, one processor",
+    "server/queue, written to sampled by the learner, tcp, one processor",
     "server/replay small, tcp",
     "compression/noise, bytes",
     "compression/ping beside poisson",
