@@ -17,7 +17,7 @@ PLAIN = {**os.environ, "HEADRACE_PLAIN": "1"}
 # What calls kernels directly, and what is quick though they are a hundred times as slow. Each line is one process.
 SUITES = [
     "tests/tables",
-    "tests/views",
+    "tests/views tests/leases/test_channel.py tests/leases/test_tls_channel.py",
     "tests/store tests/replay/test_fused.py tests/replay/test_streams.py tests/trajectories/test_returns.py",
 ]
 

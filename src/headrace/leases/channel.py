@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
+import cython
+
 from headrace.errors import AuthenticationError, Disconnected
 from headrace.leases.frames import (
     LARGEST_PAYLOAD,
@@ -24,6 +26,9 @@ from headrace.leases.frames import (
     encoded_head,
 )
 from headrace.leases.messages import VERSION, Hello, Message
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool, Int
 
 _ANCILLARY_NBYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4) if hasattr(socket, "CMSG_SPACE") else 0
 # To take more memory than a message needs costs more than to receive it.
@@ -61,7 +66,7 @@ class Channel:
         self._waiting = 0
         self._has_greeted = self._is_held = False
         # Messages that wait for others.
-        self._held: list[Payload] = []
+        self._held: list[bytes] = []
         self.bytes_in = self.bytes_out = 0
 
     @classmethod
@@ -125,18 +130,18 @@ class Channel:
             Disconnected: the peer is gone, or does not read.
         """
         with self._sending:
+            if self._is_held and not (payload or parts or descriptors):
+                data = self._framed(messages, b"", ())
+                self._held += [data]
+                self._waiting += len(data)
+                return True
             pieces = self._pieces(messages, payload, parts, descriptors)
-            if self._is_held:
-                if not (payload or parts or descriptors):
-                    self._held += pieces
-                    self._waiting += len(pieces[0])
-                    return True
-                if self._held:
-                    self._keep([self._take_held()], (), 0)
+            if self._held:
+                self._keep([self._take_held()], (), 0)
             try:
                 # Most messages are sent here, with no other work.
                 sent = 0 if self._unsent or descriptors else self._send_at_once(pieces)
-                if sent == sum(map(len, pieces)):
+                if sent == _nbytes(pieces):
                     return True
                 self._keep(pieces, descriptors, sent)
                 is_sent = self._send_unsent()
@@ -149,21 +154,21 @@ class Channel:
 
     def _pieces(
         self,
-        messages: tuple[Message, ...],
+        messages: Sequence[Message],
         payload: Payload,
         parts: Sequence[memoryview],
-        descriptors: tuple[int, ...],
-    ) -> list[Payload]:
+        descriptors: Sequence[int],
+    ) -> Sequence[Payload]:
         """Returns the bytes of frames; the parts stay pieces of their own."""
         if not parts:
             return [self._framed(messages, payload, descriptors)]
         *others, last = messages
-        head = encoded_head(last, sum(map(len, parts)), len(descriptors))
+        head = encoded_head(last, _nbytes(parts), len(descriptors))
         if others or not self._has_greeted:
             head = self._greeted([*map(encoded, others), head])
         return [head, *parts]
 
-    def _keep(self, pieces: Sequence[Payload], descriptors: Sequence[int], sent: int) -> None:
+    def _keep(self, pieces: Sequence[Payload], descriptors: Sequence[int], sent: Int) -> None:
         """Notes bytes for later, all but the first `sent`; their descriptors go with the first byte."""
         # The caller may close its own copies.
         copies = [os.dup(each) for each in descriptors]
@@ -178,9 +183,9 @@ class Channel:
         """Lets messages without a payload wait until `send_held`, which sends them in one piece."""
         self._is_held = True
 
-    def _take_held(self) -> Payload:
+    def _take_held(self) -> bytes:
         """Returns the messages that wait for others, which wait no more."""
-        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        data: bytes = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._held.clear()
         self._waiting -= len(data)
         return data
@@ -219,7 +224,7 @@ class Channel:
         with self._sending, disconnected():
             return self._send_unsent()
 
-    def _send_unsent(self) -> bool:
+    def _send_unsent(self) -> Bool:
         while self._unsent:
             descriptors = self._unsent[0][1]
             # Pieces up to the next one with descriptors, which go with its first byte.
@@ -237,14 +242,14 @@ class Channel:
             self._drop_sent(sent)
         return True
 
-    def _send_at_once(self, pieces: Sequence[Payload]) -> int:
+    def _send_at_once(self, pieces: Sequence[Payload]) -> Int:
         """Sends pieces when nothing else is unsent; returns the number of bytes that the system has taken."""
         try:
             return self._send_some(pieces[:_MOST_PIECES], (), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
 
-    def _drop_sent(self, sent: int) -> None:
+    def _drop_sent(self, sent: Int) -> None:
         while sent:
             piece, _ = self._unsent[0]
             if sent < len(piece):
@@ -253,7 +258,7 @@ class Channel:
             sent -= len(piece)
             self._unsent.popleft()
 
-    def _send_some(self, pieces: Sequence[Payload], descriptors: Sequence[int], flags: int) -> int:
+    def _send_some(self, pieces: Sequence[Payload], descriptors: Sequence[int], flags: Int) -> Int:
         if descriptors:
             # `socket.send_fds` of Python ignores the flags, and waits.
             passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
@@ -265,7 +270,7 @@ class Channel:
         self.bytes_out += sent
         return sent
 
-    def _framed(self, messages: tuple[Message, ...], payload: Payload, descriptors: tuple[int, ...]) -> bytes:
+    def _framed(self, messages: Sequence[Message], payload: Payload, descriptors: Sequence[int]) -> bytes:
         *others, last = messages
         if not others and not payload and self._has_greeted:
             return encoded_head(last, 0, len(descriptors))
@@ -273,10 +278,10 @@ class Channel:
         frames.append(encoded(last, payload, len(descriptors)))
         return self._greeted(frames)
 
-    def _greeted(self, frames: list[bytes]) -> bytes:
+    def _greeted(self, frames: Sequence[bytes]) -> bytes:
         if not self._has_greeted:
             self._has_greeted = True
-            frames.insert(0, encoded(Hello(version=VERSION)))
+            frames = [encoded(Hello(version=VERSION)), *frames]
         return b"".join(frames)
 
     # ---- receiving -------------------------------------------------------------------------------------------------
@@ -329,7 +334,7 @@ class Channel:
     def _next_frame(self) -> Frame | None:
         return self._reader.take()
 
-    def _read(self, flags: int) -> None:
+    def _read(self, flags: Int) -> None:
         destination = self._reader.destination
         if destination is not None:
             nbytes = self._socket.recv_into(destination[:_MOST_DIRECT_NBYTES], 0, flags)
@@ -369,6 +374,14 @@ class Channel:
         self._reader.close()
         for _, descriptors in self._unsent:
             _close(descriptors)
+
+
+def _nbytes(pieces: Sequence[Payload]) -> Int:
+    """Returns the number of bytes of all pieces."""
+    found: Int = 0
+    for piece in pieces:
+        found += len(piece)
+    return found
 
 
 @contextmanager

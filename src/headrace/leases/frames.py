@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import cython
 import msgspec
 import numpy as np
 
@@ -23,9 +25,13 @@ from headrace.errors import Disconnected
 from headrace.leases.messages import VERSION, Hello, Message
 from headrace.store.gather import Pool
 
+if not cython.compiled:
+    from headrace.kernels.kinds import Int
+
 _MAGIC = b"hrl1"
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 _HEADER = struct.Struct("<4sIIQ")
+_HEADER_NBYTES = 20
 MOST_DESCRIPTORS = 4
 _LARGEST_HELLO = 1 << 16
 _LARGEST_MESSAGE = 1 << 22
@@ -76,7 +82,7 @@ def encoded(message: Message, payload: Payload = b"", descriptors: int = 0) -> b
     return b"".join((encoded_head(message, len(payload), descriptors), payload))
 
 
-def encoded_head(message: Message, payload_nbytes: int, descriptors: int = 0) -> bytes:
+def encoded_head(message: Message, payload_nbytes: Int, descriptors: Int = 0) -> bytes:
     """Returns the bytes of a frame that come before its payload."""
     body = _encode(message)
     return _HEADER.pack(_MAGIC, len(body), descriptors, payload_nbytes) + body
@@ -101,7 +107,9 @@ class FrameReader:
         self.expect(messages, _LARGEST_MESSAGE, largest_payload)
         self._bytes = bytearray()
         self._descriptors: deque[int] = deque()
-        self._header: tuple[int, int, int] | None = None
+        # Of the current frame, once its header is complete.
+        self._has_header = False
+        self._length = self._count = self._payload = 0
         # The payload of the current frame, if it is large: its memory, and the bytes received so far.
         self._large: memoryview | None = None
         self._received = 0
@@ -109,7 +117,7 @@ class FrameReader:
         self._latest = 0
         self._was_greeted = False
 
-    def expect(self, messages: Any, largest_message: int, largest_payload: int) -> None:
+    def expect(self, messages: Any, largest_message: Int, largest_payload: Int) -> None:
         """Sets what may arrive from the next frame on.
 
         Args:
@@ -120,7 +128,7 @@ class FrameReader:
         self._largest_message = largest_message
         self._largest_payload = largest_payload
 
-    def feed(self, data: bytes, descriptors: list[int]) -> None:
+    def feed(self, data: bytes, descriptors: Sequence[int]) -> None:
         """Adds received bytes and descriptors."""
         self._bytes += data
         self._descriptors += descriptors
@@ -128,22 +136,21 @@ class FrameReader:
     @property
     def missing(self) -> int:
         """Number of bytes still missing from the current frame; before its header is complete, those of the latest."""
-        if self._header is None:
+        if not self._has_header:
             return self._latest
-        length, _, payload = self._header
-        return _HEADER.size + length + payload - len(self._bytes)
+        return _HEADER_NBYTES + self._length + self._payload - len(self._bytes)
 
     @property
     def is_partial(self) -> bool:
         """Whether a part of a frame has arrived, and its rest has not."""
-        return bool(self._bytes) or self._header is not None
+        return self._has_header or len(self._bytes) > 0
 
     @property
     def destination(self) -> memoryview | None:
         """Memory for the next bytes, when they are the rest of a large payload; `received` is called afterwards."""
         return None if self._large is None else self._large[self._received :]
 
-    def received(self, nbytes: int) -> None:
+    def received(self, nbytes: Int) -> None:
         """Notes bytes that were received into `destination`."""
         self._received += nbytes
 
@@ -168,12 +175,13 @@ class FrameReader:
         return self._take()
 
     def _take(self) -> Frame | None:
-        if self._header is None:
-            if len(self._bytes) < _HEADER.size:
+        if not self._has_header:
+            if len(self._bytes) < _HEADER_NBYTES:
                 return None
-            self._header = self._checked_header()
-        length, count, payload = self._header
-        begin = _HEADER.size + length
+            self._check_header()
+        count: Int = self._count
+        payload: Int = self._payload
+        begin: Int = _HEADER_NBYTES + self._length
         if payload >= _DIRECT_NBYTES:
             if self._large is None and len(self._bytes) >= begin:
                 self._begin_large(begin, payload)
@@ -193,11 +201,11 @@ class FrameReader:
         message = self._decoded(begin)
         self._latest = begin if payload >= _DIRECT_NBYTES else begin + payload
         del self._bytes[: self._latest]
-        self._header = None
+        self._has_header = False
         descriptors = [self._descriptors.popleft() for _ in range(count)] if count else []
         return Frame(message, behind, descriptors)
 
-    def _begin_large(self, begin: int, payload: int) -> None:
+    def _begin_large(self, begin: Int, payload: Int) -> None:
         """Reserves memory for a payload."""
         self._large = payload_memory(payload)
         early = self._bytes[begin : begin + payload]
@@ -205,14 +213,14 @@ class FrameReader:
         self._received = len(early)
         del self._bytes[begin : begin + payload]
 
-    def _decoded(self, end: int) -> Any:
-        with memoryview(self._bytes) as whole, whole[_HEADER.size : end] as body:
-            try:
-                return (self._decoder if self._was_greeted else self._greeting).decode(body)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise ProtocolError(f"the peer sent no message of this protocol: {error}") from error
+    def _decoded(self, end: Int) -> Any:
+        decoder = self._decoder if self._was_greeted else self._greeting
+        try:
+            return decoder.decode(self._bytes[_HEADER_NBYTES:end])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ProtocolError(f"the peer sent no message of this protocol: {error}") from error
 
-    def _checked_header(self) -> tuple[int, int, int]:
+    def _check_header(self) -> None:
         magic, length, count, payload = _HEADER.unpack_from(self._bytes)
         if magic != _MAGIC:
             hint = "; it speaks TLS, and this side does not (tls=)" if magic[:2] in _TLS_RECORDS else ""
@@ -226,7 +234,8 @@ class FrameReader:
                 f"the peer announced {length} bytes, {count} descriptors and a payload of {payload} bytes; at most "
                 f"{longest}, {MOST_DESCRIPTORS} and {most} are taken"
             )
-        return length, count, payload
+        self._length, self._count, self._payload = length, count, payload
+        self._has_header = True
 
     def close(self) -> None:
         """Closes the descriptors of incomplete frames."""

@@ -1,0 +1,30 @@
+from headrace.kernels.kinds cimport Bool, Int
+from headrace.leases.frames cimport FrameReader, encoded_head
+
+# See `channel.py`. Subclasses in Python replace the methods that are `cpdef`; `_held` is replaced by a test.
+cdef class Channel:
+    cdef readonly object _socket
+    cdef Bool _passes_descriptors
+    cdef object _sending
+    cdef readonly FrameReader _reader
+    cdef object _unsent
+    cdef readonly Int _waiting
+    cdef Bool _has_greeted
+    cdef Bool _is_held
+    cdef public object _held
+    cdef public Int bytes_in
+    cdef public Int bytes_out
+    cdef object __weakref__
+    cdef object _pieces(self, object messages, object payload, object parts, object descriptors)
+    cdef object _keep(self, object pieces, object descriptors, Int sent)
+    cdef bytes _take_held(self)
+    cdef object _drop_sent(self, Int sent)
+    cdef bytes _framed(self, object messages, object payload, object descriptors)
+    cdef bytes _greeted(self, object frames)
+    cpdef Bool _send_unsent(self) except -1
+    cpdef Int _send_at_once(self, object pieces) except -1
+    cpdef Int _send_some(self, object pieces, object descriptors, Int flags) except -1
+    cpdef object _next_frame(self)
+    cpdef object _read(self, Int flags)
+
+cdef Int _nbytes(object pieces) except -1
