@@ -19,7 +19,7 @@ from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.server.sender_sessions import SenderSessions
 from headrace.spec import ArraySpec
 from headrace.system import has_gil
-from headrace.waits import Wait
+from headrace.waits import QuietCondition, Wait
 
 Array = np.ndarray[Any, Any]
 _Store = Callable[["QueueCore", Sequence[Any]], bool]
@@ -89,8 +89,8 @@ class QueueCore:
         self._buffers.provide(slots)
         self._clock = clock
         self._lock = threading.RLock()
-        self._place_free = threading.Condition(self._lock)
-        self._batch_full = threading.Condition(self._lock)
+        self._place_free = QuietCondition(self._lock)
+        self._batch_full = QuietCondition(self._lock)
         # Slots without a batch. A slot gets memory when a batch is opened in it, because a consumer may have dropped
         # an older batch by then: fewer buffers in use stay longer in the processor's cache.
         self._free = self._slots
@@ -190,7 +190,8 @@ class QueueCore:
                 raise Closed("send: the queue is closed")
             if rows is not None and self._store_in_place(columns, rows):
                 return count
-            self._copy_adopted()
+            if self._adopted is not None:
+                self._copy_adopted()
             while stored < count:
                 if not self._open.places_left:
                     if not self._free:
@@ -329,7 +330,8 @@ class QueueCore:
     def _full_batch(self) -> BatchBuffer | None:
         """Returns the first pending batch if it is full."""
         # In each turn of a wait: what another consumer was lent meanwhile must not keep all the memory from senders.
-        self._give_back()
+        if self._lent is not None:
+            self._give_back(self._lent)
         if self._pending and len(self._pending[0].done) == self.batch_size:
             return self._pending[0]
         if self._closed and not self._pending:
@@ -378,11 +380,9 @@ class QueueCore:
             f"{self._info(self._batches).size} samples wait"
         )
 
-    def _give_back(self) -> None:
-        if self._lent is None:
-            return
-        self._buffers.provide(self._free + (not self._lent.over))
-        lease, self._lent = self._lent, None
+    def _give_back(self, lease: Lease) -> None:
+        self._buffers.provide(self._free + (not lease.over))
+        self._lent = None
         self._buffers_replaced += not lease.over
         self._buffers.abandon(lease)
         self._free_slot()

@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.kernels.readiness import is_readable
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye, Message
@@ -29,6 +30,7 @@ from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pu
 from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, SampledAgain
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks, Sample
+from headrace.waits import QuietCondition
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
@@ -83,13 +85,13 @@ class Link:
         # The number of the next request.
         self._next = 1
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._waiters = 0
+        self._changed = QuietCondition(self._lock)
         self._waiting: dict[int, Reply] = {}
         self._listeners: dict[int, Callable[[Answer], None]] = {}
         self._is_read = self._is_closed = False
         self._poll = select.poll()
-        self._poll.register(channel.fileno(), select.POLLIN)
+        self._descriptor = channel.fileno()
+        self._poll.register(self._descriptor, select.POLLIN)
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -112,7 +114,10 @@ class Link:
         Raises:
             Disconnected, Closed: the connection has ended.
         """
-        [reply] = self._begin(request, 1, payload, owner, parts, descriptors)
+        with self._lock:
+            request.number = self._take_numbers(1)
+            reply = self._waiting[request.number] = Reply(request.number, owner)
+        self._send([reply], request, payload, parts, descriptors)
         return reply
 
     def begin_samples(self, request: Sample, owner: object = None) -> list[Reply]:
@@ -121,27 +126,36 @@ class Link:
         Returns:
             One for each batch, in the order in which they are drawn.
         """
-        return self._begin(request, request.count, b"", owner, (), ())
-
-    def _begin(
-        self,
-        request: Request,
-        answers: int,
-        payload: Payload,
-        owner: object,
-        parts: Sequence[memoryview],
-        descriptors: tuple[int, ...],
-    ) -> list[Reply]:
         with self._lock:
-            self._check_alive()
-            if not self._waiting:
-                self._heartbeat.restart()
-            request.number = self._next
-            self._next += answers
-            replies = []
-            for number in range(request.number, self._next):
-                reply = self._waiting[number] = Reply(number, owner)
-                replies.append(reply)
+            request.number = self._take_numbers(request.count)
+            replies = [Reply(number, owner) for number in range(request.number, self._next)]
+            self._waiting.update((reply.number, reply) for reply in replies)
+        self._send(replies, request)
+        return replies
+
+    def _take_numbers(self, count: int) -> int:
+        """Returns the first of so many numbers for requests, with the lock held.
+
+        Raises:
+            Disconnected, Closed: the connection has ended.
+        """
+        if self.failure is not None:
+            self._raise_failure(self.failure)
+        if not self._waiting:
+            self._heartbeat.restart()
+        first = self._next
+        self._next += count
+        return first
+
+    def _send(
+        self,
+        replies: list[Reply],
+        request: Request,
+        payload: Payload = b"",
+        parts: Sequence[memoryview] = (),
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
+        """Sends a request, whose answers are not expected if that fails; a lost connection fails them."""
         returned = self.blocks.take_returned()
         try:
             before = [ReturnBlocks(blocks=returned)] if returned else []
@@ -159,7 +173,6 @@ class Link:
             for reply in replies:
                 self._forget(reply)
             raise
-        return replies
 
     def post(self, *messages: Message, parts: Sequence[memoryview] = ()) -> None:
         """Sends messages, the last one with a payload, that a listener's answers confirm; see `listen`.
@@ -167,7 +180,8 @@ class Link:
         Raises:
             Disconnected, Closed: the connection has ended.
         """
-        self._check_alive()
+        if self.failure is not None:
+            self._raise_failure(self.failure)
         try:
             self._channel.send_soon(*messages, parts=parts, most=_MOST_UNSENT_NBYTES)
         except Disconnected as error:
@@ -183,9 +197,9 @@ class Link:
         """
         self._listeners[number] = listener
 
-    def _check_alive(self) -> None:
-        if self.failure is not None:
-            raise type(self.failure)(str(self.failure))
+    @staticmethod
+    def _raise_failure(failure: BaseException) -> NoReturn:
+        raise type(failure)(str(failure))
 
     def wait(self, reply: Reply, timeout: float | None) -> tuple[Any, Payload]:
         """Returns the answer to a request.
@@ -213,7 +227,8 @@ class Link:
         while not reply.is_done:
             if self._may_read(reply, deadline):
                 try:
-                    self._read_until(reply, deadline)
+                    while not _is_done(reply) and (deadline is None or time.monotonic() < deadline):
+                        self.read_ready(_seconds_left(deadline))
                 finally:
                     self._stop_reading()
             if not _is_done(reply) and deadline is not None and time.monotonic() >= deadline:
@@ -233,20 +248,16 @@ class Link:
 
     def look_for_end(self) -> None:
         """Notices that the connection has ended while no answer was expected, unless a thread reads; never waits."""
-        with self._lock:
-            if self._is_read or not self._poll.poll(0):
-                return
-            self._is_read = True
-        try:
-            self.read_ready(0.0)
-        finally:
-            self._stop_reading()
+        # The thread that reads notices it, too; to ask without the lock costs a fifth.
+        if self._is_read or not is_readable(self._descriptor):
+            return
+        self.look()
 
     def _may_read(self, reply: Awaited, deadline: float | None) -> bool:
         """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
         with self._lock:
             if self._is_read and not _is_done(reply):
-                self._wait_for_change(_seconds_left(deadline))
+                self._changed.wait(_seconds_left(deadline))
             if self._is_read or _is_done(reply):
                 return False
             self._is_read = True
@@ -255,23 +266,7 @@ class Link:
     def _stop_reading(self) -> None:
         with self._lock:
             self._is_read = False
-            self._notify()
-
-    def _wait_for_change(self, seconds: float) -> None:
-        self._waiters += 1
-        try:
-            self._changed.wait(seconds)
-        finally:
-            self._waiters -= 1
-
-    def _notify(self) -> None:
-        """Wakes the threads that wait, with the lock held; to look for them first is much cheaper than to wake none."""
-        if self._waiters:
             self._changed.notify_all()
-
-    def _read_until(self, reply: Awaited, deadline: float | None) -> None:
-        while not reply.is_done and (deadline is None or time.monotonic() < deadline):
-            self.read_ready(_seconds_left(deadline))
 
     def read_ready(self, seconds: float) -> None:
         """Waits for the socket at most `seconds`, and takes the answers that have come. One thread at a time."""
@@ -281,9 +276,9 @@ class Link:
                 self._take_ready(now)
                 return
             if self._channel.unsent:
-                self._poll.modify(self._channel.fileno(), select.POLLIN | select.POLLOUT)
+                self._poll.modify(self._descriptor, select.POLLIN | select.POLLOUT)
                 ready = self._poll.poll(seconds * 1000)
-                self._poll.modify(self._channel.fileno(), select.POLLIN)
+                self._poll.modify(self._descriptor, select.POLLIN)
                 self._channel.send_rest()
                 has_data = any(events & ~select.POLLOUT for _, events in ready)
             else:
@@ -342,17 +337,18 @@ class Link:
         if form is None or not isinstance(answer, SampledAgain) or answer.count == 1:
             with self._lock:
                 self._settle(answer.number, answer, payload, form)
-                self._notify()
+                self._changed.notify_all()
             return
         payloads = split_payload(answer, payload)
         with self._lock:
             for number, one in enumerate(payloads, answer.number):
                 self._settle(number, answer, one, form)
-            self._notify()
+            self._changed.notify_all()
 
     def _settle(self, number: int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
+        names = named_blocks(answer)
         # If the request was given up, they are given back at once.
-        blocks = {each: self.blocks.array(each) for each in named_blocks(answer)}
+        blocks = {each: self.blocks.array(each) for each in names} if names else {}
         reply = self._waiting.pop(number, None)
         if reply is None:
             listener = self._listeners.get(number)
@@ -387,7 +383,7 @@ class Link:
             mine = [reply for reply in self._waiting.values() if reply.owner is owner]
             for reply in mine:
                 reply.fail(error())
-            self._notify()
+            self._changed.notify_all()
         for reply in mine:
             self.cancel(reply)
 
@@ -402,7 +398,7 @@ class Link:
             waiting, self._waiting = self._waiting, {}
             for reply in waiting.values():
                 reply.fail(type(self.failure)(str(self.failure)))
-            self._notify()
+            self._changed.notify_all()
         self._channel.shutdown()
 
     def close(self) -> None:
@@ -410,7 +406,7 @@ class Link:
         self.fail(Closed("the client is closed"))
         with self._lock:
             while self._is_read and not self._is_closed:
-                self._wait_for_change(_TURN_SECONDS)
+                self._changed.wait(_TURN_SECONDS)
             is_first, self._is_closed, self._is_read = not self._is_closed, True, True
         if is_first:
             self._channel.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ def buffer_of(payload: Payload) -> NDArray[np.uint8]:
     return np.frombuffer(bytearray(payload) if isinstance(payload, bytes) else payload, np.uint8)
 
 
-def named_blocks(answer: Answer) -> Iterable[int]:
+def named_blocks(answer: Answer) -> Sequence[int]:
     """Returns the blocks in which arrays of an answer lie, in the order in which it names them."""
     if isinstance(answer, SampledAgain):
         return answer.blocks

@@ -84,20 +84,15 @@ class ClientQueues:
             raise KeyError(f"no queue {request.queue!r}; there are {', '.join(map(repr, self._queues))}")
         match request:
             case SendSamples():
-                sender = self._senders.get(request.queue)
-                if sender is None:
-                    raise LeaseError("expected OpenSender before samples")
-                sender.take(request, frame.payload)
-            case ConfirmSamples():
-                sender = self._senders.get(request.queue)
-                if sender is None:
-                    raise LeaseError("expected OpenSender before samples")
-                sender.confirm(request)
-            case OpenSender():
-                self._open(request, served, frame.descriptors)
+                self._opened(request).take(request, frame.payload)
             case TakeBatch():
                 self._take_batch(request, served)
+            case ConfirmSamples():
+                self._opened(request).confirm(request)
+            case OpenSender():
+                self._open(request, served, frame.descriptors)
             case TakeTail():
+                self._check_nbytes("a batch", served.core.batch_nbytes)
                 served.take_tail(self._taker(request.number, served, None))
             case GetQueueStatistics():
                 self._sender.send(QueueRecord(number=request.number, record=served.core.info()))
@@ -108,6 +103,12 @@ class ClientQueues:
         return len(self._takers)
 
     # ---- samples ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, request: OfQueue) -> QueueSender:
+        sender = self._senders.get(request.queue)
+        if sender is None:
+            raise LeaseError("expected OpenSender before samples")
+        return sender
 
     def _open(self, request: OpenSender, served: ServedQueue, descriptors: Sequence[int]) -> None:
         if len(request.session) != _SESSION_NBYTES:
@@ -161,6 +162,11 @@ class ClientQueues:
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def _take_batch(self, request: TakeBatch, served: ServedQueue) -> None:
+        self._check_nbytes("a batch", served.core.batch_nbytes)
+        found = served.take_now()
+        if found is not None:
+            self._deliver(request.number, served, *found)
+            return
         served.take(self._taker(request.number, served, check_seconds(request.timeout)))
 
     def _taker(self, number: int, served: ServedQueue, timeout: float | None) -> Taker:
@@ -168,19 +174,12 @@ class ClientQueues:
 
         def deliver(arrays: list[Array], info: BatchQueueInfo) -> None:
             self._takers.pop(number, None)
-            if not arrays:
-                self._sender.send(Done(number=number))
-                return
-            try:
-                self._send_batch(number, served, arrays, info)
-            except Exception as error:
-                self._sender.send(Failed(number=number, failure=failure_of(error)))
+            self._deliver(number, served, arrays, info)
 
         def refuse(error: Exception) -> None:
             self._takers.pop(number, None)
             self._sender.send(Failed(number=number, failure=failure_of(error)))
 
-        self._check_nbytes("a batch", served.core.batch_nbytes)
         if len(self._takers) >= _MOST_WAITING:
             raise RuntimeError(
                 f"expected at most {_MOST_WAITING} waiting requests of one client for batches, got one more"
@@ -188,6 +187,16 @@ class ClientQueues:
         taker = Taker(timeout, deliver, refuse)
         self._takers[number] = served, taker
         return taker
+
+    def _deliver(self, number: int, served: ServedQueue, arrays: list[Array], info: BatchQueueInfo) -> None:
+        """Answers with a batch or the tail; no arrays: there is none."""
+        if not arrays:
+            self._sender.send(Done(number=number))
+            return
+        try:
+            self._send_batch(number, served, arrays, info)
+        except Exception as error:
+            self._sender.send(Failed(number=number, failure=failure_of(error)))
 
     def _send_batch(
         self, number: int, served: ServedQueue, arrays: list[Array], info: BatchQueueInfo

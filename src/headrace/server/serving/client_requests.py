@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from headrace.errors import CheckpointError, Disconnected
 from headrace.leases.checking import LeaseError
@@ -87,28 +87,31 @@ class ClientRequests:
         Raises:
             LeaseError: the message breaks the protocol.
         """
-        match frame.message:
-            case requests.SendSamples() as request:  # First, since it comes most often.
-                self._try(self._queues.take, request, frame)
-            case requests.Request() as request:
-                self._try(self._answer, request, frame)
+        request = frame.message
+        if not isinstance(request, requests.Request):
+            self._take_other(request, frame)
+            return
+        try:
+            if isinstance(request, requests.OfQueue):  # First, since samples come most often.
+                self._queues.take(request, frame)
+            else:
+                self._answer(request, frame)
+        except (Disconnected, LeaseError):
+            raise
+        except Exception as error:
+            self._sender.send(Failed(number=request.number, failure=failure_of(error)))
+
+    def _take_other(self, message: Any, frame: Frame) -> None:
+        """Takes a message that has no answer, or whose answer has another number."""
+        match message:
             case WriterMessage():
                 self._writers.take(frame)
             case requests.ReturnBlocks(blocks=blocks):
                 self._sender.return_blocks(blocks)
             case Goodbye():
                 raise Disconnected("the peer has ended")
-            case message:
+            case _:
                 raise LeaseError(f"expected a request, got {type(message).__name__}")
-
-    def _try(self, answer: Callable[..., None], request: requests.Request, frame: Frame) -> None:
-        """Answers a request, or sends the error that it raises."""
-        try:
-            answer(request, frame)
-        except (Disconnected, LeaseError):
-            raise
-        except Exception as error:
-            self._sender.send(Failed(number=request.number, failure=failure_of(error)))
 
     def _answer(self, request: requests.Request, frame: Frame) -> None:
         services = self._services
@@ -121,8 +124,6 @@ class ClientRequests:
                 self._samples.list_keys(request, services.served.core(request.replay))
             case requests.GetItems():
                 self._samples.get(request, services.served.core(request.replay), frame.payload)
-            case requests.OfQueue():
-                self._queues.take(request, frame)
             case requests.OfWeights():
                 self._weights.take(request)
             case requests.OfReplay():

@@ -73,6 +73,8 @@ class ServedConnection:
         self.channel = channel
         self.channel.expect(handshake.ToServer, handshake.LARGEST_NBYTES, 0)
         self._host = host
+        # Asked after each message.
+        self._limits = host.limits
         self._is_unix = is_unix
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
         # After the handshake.
@@ -89,10 +91,12 @@ class ServedConnection:
     @property
     def is_full(self) -> bool:
         """See `Peer.is_full`."""
-        limits, queued = self._host.limits, 0 if self._requests is None else self._requests.queued_nbytes
+        limits = self._limits
         if self._packed is not None and (self._packed.is_unpacking or self.unsent > limits.unread_nbytes):
             return True
-        return self.channel.unsent > limits.unread_nbytes or queued > limits.queued_nbytes
+        if self.channel.unsent > limits.unread_nbytes:
+            return True
+        return self._requests is not None and self._requests.queued_nbytes > limits.queued_nbytes
 
     @property
     def is_at_work(self) -> bool:

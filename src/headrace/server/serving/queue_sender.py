@@ -36,6 +36,10 @@ class WaitingSamples(NamedTuple):
     columns: list[NDArray[Any]]
     rows: BlockRows | None
 
+    def last_of(self, count: int) -> WaitingSamples:
+        """Returns the same with the last `count` samples only."""
+        return self.after(len(self.columns[0]) - count)
+
     def after(self, count: int) -> WaitingSamples:
         """Returns the same without the first `count` samples."""
         rows = None if self.rows is None else self.rows._replace(first=self.rows.first + count)
@@ -115,12 +119,17 @@ class QueueSender:
             )
         known = self._received + 1 - first
         self._received = max(self._received, first + count - 1)
-        waiting = WaitingSamples(request.number, self._received, *self._located(request, payload))
-        self._waiting.append(
-            waiting.after(known) if known else waiting
-        )  # Sent twice: a call was interrupted.
-        if len(self._waiting) == 1 and not self.store_waiting():
-            self._served.wait_for_places(self)
+        columns, rows = self._located(request, payload)
+        samples = WaitingSamples(request.number, self._received, columns, rows)
+        if known:  # Sent twice: a call was interrupted.
+            samples = samples.after(known)
+        left = len(samples.columns[0])
+        if not self._waiting:
+            left = self._store(*samples)
+        if left:
+            self._waiting.append(samples.last_of(left))
+            if len(self._waiting) == 1:
+                self._served.wait_for_places(self)
         self._served.serve()
 
     def _located(self, request: SendSamples, payload: Payload) -> tuple[list[NDArray[Any]], BlockRows | None]:
@@ -153,24 +162,27 @@ class QueueSender:
 
     def store_waiting(self) -> bool:
         """See `WaitingSender.store_waiting`."""
-        queue = self._served.core
         while self._waiting:
-            number, last, columns, rows = self._waiting[0]
-            try:
-                stored = queue.store_rows(columns, rows)
-            except Closed as error:
-                self._waiting.popleft()
-                self._send(Failed(number=number, failure=failure_of(error)))
-                continue
-            left = len(columns[0]) - stored
-            if stored:
-                self._note_batches(last - left, stored)
-                self._note_stored(number, last - left)
+            samples = self._waiting[0]
+            left = self._store(*samples)
             if left:
-                self._waiting[0] = self._waiting[0].after(stored)
+                self._waiting[0] = samples.last_of(left)
                 return False
             self._waiting.popleft()
         return True
+
+    def _store(self, number: int, last: int, columns: list[NDArray[Any]], rows: BlockRows | None) -> int:
+        """Stores samples, and tells the client; returns the number of those without a place. See `WaitingSamples`."""
+        try:
+            stored = self._served.core.store_rows(columns, rows)
+        except Closed as error:
+            self._send(Failed(number=number, failure=failure_of(error)))
+            return 0
+        left = len(columns[0]) - stored
+        if stored:
+            self._note_batches(last - left, stored)
+            self._note_stored(number, last - left)
+        return left
 
     def _note_batches(self, last: int, stored: int) -> None:
         """Tells the client which sample would begin a batch, if the last batch had samples of this client alone.

@@ -117,6 +117,18 @@ class ServedQueue:
 
     # ---- taking ----------------------------------------------------------------------------------------------------
 
+    def take_now(self) -> tuple[list[Array], BatchQueueInfo] | None:
+        """Returns a batch; None if no batch is full, or if others wait for one.
+
+        Raises:
+            Closed: see `BatchQueue.sample`.
+        """
+        if self._takers:
+            return None
+        found = self.core.sample_now()
+        self.serve()
+        return found
+
     def take(self, taker: Taker) -> None:
         """Delivers a batch to a taker, now or when one is full."""
         self._takers.append(taker)

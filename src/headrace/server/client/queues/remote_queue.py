@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
-from headrace.leases.frames import ProtocolError
+from headrace.leases.frames import Payload, ProtocolError
 from headrace.server.client.batch_builder import check_columns
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link
@@ -71,6 +72,7 @@ class RemoteQueue:
         self.signature = signature
         self.max_in_flight = max_in_flight
         specs = self.signature.columns
+        self._columns = tuple(specs)
         self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
         self._small_batches = SmallBatches(self.signature)
         self._read = checked_reader(self._node, [LeafCheck(path, spec) for path, spec in specs.items()])
@@ -131,12 +133,15 @@ class RemoteQueue:
         """
         seconds = check_seconds(timeout)
         request = TakeBatch(queue=self._name, timeout=seconds)
-        taken = self._answered(self._abandoned) or self._taken(request, seconds, self._abandoned)
-        arrays = self._arrays(taken)
+        taken = self._answered(self._abandoned) if self._abandoned else None
+        if taken is None:
+            taken = self._taken(request, seconds, self._abandoned)
+        answer, payload = taken.reply.result()
+        arrays = self._arrays(answer, payload, taken.reply.blocks)
         if not copy:
             for array in arrays:
                 array.flags.writeable = False
-        return self._tree(arrays), taken.reply.result()[0].info
+        return self._tree(arrays), answer.info
 
     def tail(self) -> Any:
         """Returns, once, the samples of a closed queue that filled no batch; see `BatchQueue.tail`.
@@ -151,24 +156,26 @@ class RemoteQueue:
         taken = self._answered(self._abandoned_tails) or self._taken(
             TakeTail(queue=self._name), self._session.timeout, self._abandoned_tails
         )
-        if not isinstance(taken.reply.result()[0], TakenBatch):
-            return None
-        return self._tree(self._arrays(taken))
-
-    def _arrays(self, taken: _Taken) -> list[NDArray[Any]]:
-        """Returns the leaves of a batch, which the caller may write into."""
         answer, payload = taken.reply.result()
+        if not isinstance(answer, TakenBatch):
+            return None
+        return self._tree(self._arrays(answer, payload, taken.reply.blocks))
+
+    def _arrays(
+        self, answer: Any, payload: Payload, blocks: Mapping[int, NDArray[np.uint8]]
+    ) -> list[NDArray[Any]]:
+        """Returns the leaves of a batch, which the caller may write into."""
         try:
             if isinstance(answer, SmallQueueBatch):
                 return self._small_batches.arrays(answer.rows, answer.data)
-            arrays = arrays_of(answer.arrays, payload, taken.reply.blocks)
+            arrays = arrays_of(answer.arrays, payload, blocks)
             check_columns(self.signature, arrays)
             return arrays
         except (HeadraceError, AttributeError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
 
     def _tree(self, arrays: list[NDArray[Any]]) -> Any:
-        return build(self._node, dict(zip(self.signature.columns, arrays, strict=True)))
+        return build(self._node, dict(zip(self._columns, arrays, strict=True)))
 
     def _taken(
         self, request: TakeBatch | TakeTail, seconds: float | None, abandoned: deque[_Taken]

@@ -27,7 +27,7 @@ from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
 from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
 from headrace.server.client.queues.packed_samples import PackedSamples
-from headrace.server.client.queues.sample_blocks import Piece, SampleBlocks
+from headrace.server.client.queues.sample_blocks import SampleBlocks
 from headrace.server.client.queues.sample_ring import SampleRing
 from headrace.server.client.served_again import check_same
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
@@ -159,7 +159,8 @@ class SampleStream:
                 self._send()
             elif not self._will_flush:
                 self._flush_later()
-            self._let_be_quiet()
+            if self._gathers:
+                self._let_be_quiet()
 
     def _is_idle(self) -> bool:
         """Returns whether nothing is in flight, with the lock held.
@@ -177,7 +178,7 @@ class SampleStream:
 
     def _let_be_quiet(self) -> None:
         """Lets `put_quickly` write the next samples if they only wait for a full message; the lock is held."""
-        if self._gathers and self._will_flush and self._ring.may_be_quiet:
+        if self._will_flush and self._ring.may_be_quiet:
             rows, until = self._rows, self._full_at
             place = 0 if self._blocks is None else self._blocks.next_place(rows.written + 1)
             rows.quiet_until = min(until, place) if place else until
@@ -369,32 +370,31 @@ class SampleStream:
 
     def _send(self) -> None:
         """Sends the samples that are written."""
-        sender = self._sender
+        sender, most = self._sender, self._most_together
         if sender is not None and self._refusal is None:
-            while self._sent < self._rows.written:
-                count = min(self._rows.written - self._sent, self._most_together)
-                first = self._sent + 1
-                parts = () if self._is_shared else self._ring.parts(first, count)
-                piece = Piece(count) if self._blocks is None else self._blocks.piece(first, count)
-                count = piece.length
-                message = SendSamples(
-                    number=sender.number,
-                    queue=self._queue,
-                    first=first,
-                    count=count,
-                    block=piece.block,
-                    row=piece.row,
-                )
-                try:
-                    before, packed = sender.samples.packed(parts)
-                    sender.link.post(*before, message, parts=packed)
-                except (Disconnected, Closed):
-                    break
-                self._sent += count
-        self._full_at = self._sent + self._most_together
+            with suppress(Disconnected, Closed):
+                while self._sent < self._rows.written:
+                    count = min(self._rows.written - self._sent, most)
+                    self._sent += self._send_some(sender, self._sent + 1, count)
+        self._full_at = self._sent + most
         if not self._is_watched and self._pending:
             self._is_watched = True
             FLUSHER.watch(self)
+
+    def _send_some(self, sender: OpenedSender, first: int, count: int) -> int:
+        """Sends `count` samples at most; returns their number."""
+        block, row = -1, 0
+        if self._blocks is not None:
+            count, block, row = self._blocks.piece(first, count)
+        message = SendSamples(
+            number=sender.number, queue=self._queue, first=first, count=count, block=block, row=row
+        )
+        if self._is_shared:
+            sender.link.post(message)
+        else:
+            before, packed = sender.samples.packed(self._ring.parts(first, count))
+            sender.link.post(*before, message, parts=packed)
+        return count
 
     def _flush_later(self) -> None:
         self._will_flush = True

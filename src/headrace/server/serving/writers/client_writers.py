@@ -94,7 +94,7 @@ class ClientWriters:
     @property
     def waits(self) -> bool:
         """Whether an operation waits for a page."""
-        return any(writer.waits for writer in self._writers.values())
+        return bool(self._writers) and any(writer.waits for writer in self._writers.values())
 
     def look(self) -> None:
         """Tries again to apply the operations that wait for a page."""
