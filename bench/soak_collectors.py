@@ -187,10 +187,11 @@ class Soak:
             time.sleep(delay)
             worker = collector.statistics().workers[worker_idx]
             if worker.alive:  # Else its number may be that of another process soon.
-                if stopped:
-                    os.kill(worker.pid, signal.SIGSTOP)
-                    time.sleep(stopped)
-                os.kill(worker.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # The collector has ended it meanwhile.
+                    if stopped:
+                        os.kill(worker.pid, signal.SIGSTOP)
+                        time.sleep(stopped)
+                    os.kill(worker.pid, signal.SIGKILL)
 
         thread = threading.Thread(target=kill)
         thread.start()

@@ -178,11 +178,13 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
         rollout under way: both this collector and one that loads the state go on with it. The state of an
         environment is part of it if its unwrapped object has `state_dict()` and `load_state_dict(state)`. A wrapper
         with a state of its own needs both methods too, but for gymnasium's `TimeLimit`. The rows of a replay are not
-        part of it: save the replay beside it. A `Collector` that runs freely stops between two steps for it, or at the
-        end of a rollout that `postproc` changes before it goes into the replay.
+        part of it: save the replay beside it. A `Collector` that runs freely, or collects a batch in another thread,
+        stops between two steps for it, or at the end of a rollout that `postproc` changes before it goes into the
+        replay.
 
         Raises:
             Closed: after `shutdown`.
+            DeadlineExceeded: a step, or such a rollout, takes longer than 30 s.
             RuntimeError: called by the policy or an environment, in the middle of a step; or `next(timeout)` has left a
                 rollout that `postproc` changes before it goes into the replay.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Unpack
 
 from headrace.checks import check_timeout
@@ -18,6 +17,7 @@ from headrace.collectors.devices import Storing
 from headrace.collectors.failures import collector_home
 from headrace.collectors.inline.free_run import FreeRun
 from headrace.collectors.inline.rollouts import InlineRollouts
+from headrace.collectors.inline.step_turns import StepTurns
 from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.options import CollectorOptions, shows_arguments
 from headrace.collectors.paths import follow_path
@@ -27,7 +27,7 @@ from headrace.collectors.surface.parts import Call, Layout
 from headrace.collectors.updates.numbering import Versions
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
-from headrace.errors import Closed, DeadlineExceeded, StoreFull
+from headrace.errors import Closed, StoreFull
 
 _log = logging.getLogger(__name__)
 
@@ -105,15 +105,14 @@ class Collector(LoopParts, CollectorBase):
         )
         options = self._options
         self._home = collector_home()
-        self._closed = False
         self._run: FreeRun | None = None
         self._has_iterated = False
-        self._turns, self._is_collecting = threading.RLock(), False
+        self._turns = StepTurns()
         self._tally = Tally(options.total_frames)
         self._versions = Versions(options.track_policy_version, self._tally)
         postproc = options.postproc if options.replay_buffer is None else None
         self._hand_out = HandOut(options.split_trajs, postproc, Storing(options.devices()))
-        self._rollouts = rollouts = InlineRollouts(options, self._versions, self._tally)
+        self._rollouts = rollouts = InlineRollouts(options, self._versions, self._tally, self._turns)
         self._loop, self._updater, self._hooks = rollouts.loop, rollouts.updater, rollouts.hooks
         stepper, num_envs = self._loop.stepper, self._loop.stepper.num_envs
         self._layout = Layout(
@@ -145,53 +144,59 @@ class Collector(LoopParts, CollectorBase):
         """
         seconds = check_timeout(timeout)
         until = None if seconds is None else SYSTEM_CLOCK.monotonic() + seconds
-        with self._between_batches(seconds):
+        self._refuse_in_step("next")
+        with self._turns.collect(seconds, "next"):
+            self._check_usable()
             if self._run is not None:
                 raise RuntimeError(
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
             self._has_iterated = True
             batch = self._rollouts.next(until)
-            if batch is None:
-                return None
-            handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
-            return handed_out
+        if batch is None:
+            return None
+        handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
+        return handed_out
+
+    @property
+    def _is_in_step(self) -> bool:
+        """Whether the caller was called by the policy, an environment or a hook."""
+        run = self._run
+        return self._turns.is_in_step or (run is not None and run.is_current_thread)
+
+    def _refuse_in_step(self, caller: str) -> None:
+        self._home.check()  # First, because the turn of a thread at a fork does not end in the child.
+        if self._is_in_step:
+            raise RuntimeError(
+                f"{caller}: called by the policy, an environment or a hook, in the middle of a step"
+            )
 
     @contextmanager
-    def _between_batches(self, timeout: float | None = None) -> Iterator[None]:
-        """Waits until no other thread collects, and keeps others from it meanwhile.
+    def _between_steps(self, caller: str) -> Iterator[None]:
+        """Keeps other threads from taking a step for the time of a `with` block; within a step it does nothing.
+
+        Args:
+            caller: the name of the public method, for messages.
 
         Raises:
-            DeadlineExceeded: another thread collects for longer than `timeout`.
+            DeadlineExceeded: a step takes longer than 30 s.
         """
-        if self._run is not None and self._run.is_current_thread:
-            raise RuntimeError(
-                "the collector was called by its policy, an environment or a hook, in the middle of a step"
-            )
-        with self._turn(timeout), self._standing_still():
-            self._check_usable()
-            if self._is_collecting:
-                raise RuntimeError(
-                    "the collector was called by its policy, an environment or a hook, in the middle of a step"
-                )
-            self._is_collecting = True
-            try:
-                yield
-            finally:
-                self._is_collecting = False
-
-    @contextmanager
-    def _turn(self, timeout: float | None) -> Iterator[None]:
-        if not self._turns.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
-            raise DeadlineExceeded(f"next: waited {timeout:g} s for another thread that collects a batch")
-        try:
+        # Rules: collectors CQ1
+        if self._is_in_step:
             yield
-        finally:
-            self._turns.release()
+            return
+        end = SYSTEM_CLOCK.monotonic() + _STAND_SECONDS
+        with self._turns.visit(_STAND_SECONDS, caller):
+            run = self._run
+            if run is None or run.has_ended:
+                yield
+                return
+            with run.hold(end - SYSTEM_CLOCK.monotonic()):
+                yield
 
     def _check_usable(self) -> None:
         self._home.check()
-        if self._closed:
+        if self._turns.is_closed:
             raise Closed("the collector is shut down")
         self._raise_failure()
 
@@ -201,33 +206,24 @@ class Collector(LoopParts, CollectorBase):
         self._check_usable()
         if self._rollouts.output is None:
             raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
-        if self._run is not None or self._has_iterated:
-            raise RuntimeError("start: the collector was started already, or is being iterated")
-        self._run = FreeRun(self._rollouts)
+        with self._between_steps("start"):  # Of several threads one starts it.
+            self._check_usable()
+            if self._run is not None or self._has_iterated:
+                raise RuntimeError("start: the collector was started already, or is being iterated")
+            self._run = FreeRun(self._rollouts)
 
     @contextmanager
     def pause(self) -> Iterator[None]:  # noqa: D102 - see the base
         self._check_usable()
         run = self._run
-        if run is None or run.has_ended or run.is_paused:
+        if run is None or not run.begin_pause():
             raise RuntimeError("pause: expected a collector that runs freely and is not paused")
-        run.is_paused = True
         try:
             with run.hold(_STAND_SECONDS):
                 self._check_usable()
                 yield
         finally:
             run.is_paused = False
-
-    @contextmanager
-    def _standing_still(self) -> Iterator[None]:
-        """Keeps a run between two steps for the time of a `with` block. Within a step of the run it does nothing."""
-        run = self._run
-        if run is None or run.has_ended or run.is_current_thread:
-            yield
-            return
-        with run.hold(_STAND_SECONDS):
-            yield
 
     def _raise_failure(self) -> None:
         """Raises the failure of a run once; afterwards the collector can be used again."""
@@ -243,11 +239,21 @@ class Collector(LoopParts, CollectorBase):
     # ---- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:  # noqa: D102 - see the base
-        with self._between_batches():
+        self._refuse_in_step("state_dict")
+        with self._where_a_state_is():
+            self._check_usable()
             return self._rollouts.state_dict()
 
+    def _where_a_state_is(self) -> AbstractContextManager[None]:
+        """Waits for the end of a step, or of a batch where a rollout under way has no state."""
+        if self._run is None and self._rollouts.has_state_between_batches_alone:
+            return self._turns.collect(_STAND_SECONDS, "state_dict")
+        return self._between_steps("state_dict")
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base
-        with self._between_batches():
+        self._refuse_in_step("load_state_dict")
+        with self._turns.collect(_STAND_SECONDS, "load_state_dict"):
+            self._check_usable()
             if self._run is not None:
                 raise RuntimeError("load_state_dict: expected a collector that was not started")
             self._rollouts.load_state_dict(state)
@@ -262,7 +268,7 @@ class Collector(LoopParts, CollectorBase):
         """
         # Rules: collectors CS1, CS2, CQ7
         self._home.check()
-        if self._closed:
+        if self._turns.is_closed:
             raise Closed("the collector is shut down")
         seeds = environment_seeds(seed, self._layout.num_envs, static_seed=static_seed)
         self._rollouts.seed(seeds)
@@ -272,7 +278,8 @@ class Collector(LoopParts, CollectorBase):
 
     def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
         self._check_usable()
-        with self._standing_still():
+        with self._between_steps(path):
+            self._check_usable()
             return [follow_path(self, path)(*args, **kwargs) for args, kwargs in calls]
 
     @property
@@ -304,20 +311,28 @@ class Collector(LoopParts, CollectorBase):
         Items that wait for a rate limiter stay queued in their tables. Further calls do nothing.
 
         Args:
-            timeout: seconds for the end of a step of free running, 10 by default.
+            timeout: seconds for the end of a step of another thread or of free running, 10 by default.
             close_env: False leaves the environments open.
             raise_on_error: False logs a StoreFull, and the failure of free running.
 
         Raises:
-            DeadlineExceeded: a step of free running did not end in time; the collector is not shut down.
+            DeadlineExceeded: a step of another thread or of free running did not end in time; the collector is not
+                shut down.
+            RuntimeError: called by the policy, an environment or a hook.
             StoreFull: no free page for the final rows; after all is released.
             Exception: the failure of free running that no call has raised; after all is released.
         """
         seconds = check_timeout(timeout)
-        if self._closed or self._home.is_elsewhere:
+        if self._turns.is_closed or self._home.is_elsewhere:
             return
-        self._end_run(_STOP_SECONDS if seconds is None else seconds)
-        self._closed = True
+        self._refuse_in_step("shutdown")
+        end = SYSTEM_CLOCK.monotonic() + (_STOP_SECONDS if seconds is None else seconds)
+        with self._turns.visit(end - SYSTEM_CLOCK.monotonic(), "shutdown"):
+            self._end_run(end - SYSTEM_CLOCK.monotonic())
+            if self._turns.close():
+                self._close(close_env=close_env, raise_on_error=raise_on_error)
+
+    def _close(self, *, close_env: bool, raise_on_error: bool) -> None:
         self._rollouts.drop()
         self._loop.end_profile()
         try:
@@ -338,15 +353,10 @@ class Collector(LoopParts, CollectorBase):
 
         Raises:
             DeadlineExceeded: a step did not end in time.
-            RuntimeError: called by the policy or an environment.
         """
         run, output = self._run, self._rollouts.output
         if run is None or output is None:
             return
-        if run.is_current_thread:
-            raise RuntimeError(
-                "shutdown: called by the policy, an environment or a hook, in the middle of a step"
-            )
         run.stop(timeout)
         run.finalizer.detach()
         output.is_running = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ class MultiCollector(CollectorBase):
             new ids of episodes, and, where the collector has a seed, seeds of a stream of its own. Its unfinished
             rollouts are lost. False: `WorkerDied` at the first death.
         max_restarts: restarts of one worker without a complete rollout in between; then `WorkerDied`. They come after
-            pauses of 0.1, 0.2, 0.4 s and so on.
+            pauses of 0.1, 0.2, 0.4 s and so on, up to 1.6 s.
         start_timeout: seconds for all workers to be ready, and for a worker that is started again.
         worker_timeout: a worker that finishes no step for so many seconds, although it has room to collect, is killed;
             then it is started again, or `WorkerDied` is raised, as after any death. Waiting for the learner, for room
@@ -136,7 +137,7 @@ class MultiCollector(CollectorBase):
         except BaseException:
             self._group.abandon()
             raise
-        self._pausing = False
+        self._pausing = threading.Lock()
         self._finalizer = weakref.finalize(
             self, _forgotten, name, self._group, self._weights, self._following
         )
@@ -205,11 +206,10 @@ class MultiCollector(CollectorBase):
         status.check_open()
         if not status.is_iterating:
             status.raise_failure()
-            if self._started:
+            if self._started or not (self._group.collection.begin(running=False) or status.is_iterating):
                 raise RuntimeError(
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
-            self._group.collection.begin(running=False)
         if self._updater.receivers.have_news:
             self._updater.receive()
         if self._options.update_at_each_batch:
@@ -228,30 +228,29 @@ class MultiCollector(CollectorBase):
         self._group.status.check()
         if self._options.replay_buffer is None:
             raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
-        if self._started or self._group.status.is_iterating:
+        if self._started or not self._group.collection.begin(running=True):
             raise RuntimeError("start: the collector was started already, or is being iterated")
         self._started = True
-        self._group.collection.begin(running=True)
 
     @contextmanager
     def pause(self) -> Iterator[None]:  # noqa: D102 - see the base
         group = self._group
         group.status.check()
-        if not group.status.is_running or self._pausing:
+        if not (group.status.is_running and self._pausing.acquire(blocking=False)):
             raise RuntimeError("pause: expected a collector that runs freely and is not paused")
-        self._pausing = True
         try:
             with group.alone(_PAUSE_SECONDS):
                 group.pause(_PAUSE_SECONDS)
             yield
         finally:
-            self._pausing = False
             try:
                 with group.alone(_PAUSE_SECONDS):  # A state that another thread takes needs them still.
                     group.resume()
             except BaseException:
                 group.resume()
                 raise
+            finally:
+                self._pausing.release()
 
     # ---- questions -------------------------------------------------------------------------------------------------
 

@@ -175,6 +175,14 @@ class FreeRun:
 
     # ---- other threads ---------------------------------------------------------------------------------------------
 
+    def begin_pause(self) -> bool:
+        """Notes that a `pause` is under way; returns False, and does nothing, if there is one or nothing to pause."""
+        with self._changed:
+            if self.has_ended or self.is_paused:
+                return False
+            self.is_paused = True
+            return True
+
     @contextmanager
     def hold(self, timeout: float) -> Iterator[None]:
         """Makes the thread stand still between two steps for the time of a `with` block.

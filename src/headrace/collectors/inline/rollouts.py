@@ -20,6 +20,7 @@ from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.stored_columns import StoredColumns
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.inline.step_turns import StepTurns
 from headrace.collectors.inline.under_way import RolloutUnderWay
 from headrace.collectors.inline.writer_output import WriterOutput, output_to
 from headrace.collectors.loop.collecting import CollectingLoop
@@ -48,6 +49,7 @@ class InlineRollouts:
         options: of the collector.
         versions: of the collector.
         tally: of the collector.
+        turns: of the threads that use the loop.
 
     Attributes:
         loop: steps the environments.
@@ -61,8 +63,9 @@ class InlineRollouts:
         seeds: of the reset that comes before the next rollout; None: unseeded.
     """
 
-    def __init__(self, options: CollectorOptions, versions: Versions, tally: Tally) -> None:
+    def __init__(self, options: CollectorOptions, versions: Versions, tally: Tally, turns: StepTurns) -> None:
         self._tally = tally
+        self._turns = turns
         self._random_frames = options.random_frames
         self.loop = loop = CollectingLoop(options.task(), _weakly(self._take_weights))
         num_envs = loop.stepper.num_envs
@@ -89,7 +92,8 @@ class InlineRollouts:
         self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), ViewColumns(loop.views, num_envs))
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
-        self._must_reset = True
+        # Whether the rollout under way is to be dropped; `next` says so while it takes steps.
+        self._must_reset, self._is_stepping = True, False
         # bool[n], environments to be reset before the next step, and whether there are any.
         self._to_reset, self._is_reset_due = np.zeros(num_envs, np.bool_), False
         self._asking = threading.Lock()
@@ -131,13 +135,15 @@ class InlineRollouts:
                 self.drop()
             if not self.is_begun:
                 self.begin()
-            self._must_reset = True  # Until this call ends: Ctrl-C may come anywhere.
+            self._must_reset = self._is_stepping = True  # Until this call ends: Ctrl-C may come anywhere.
             try:
                 if self._step_until(until):
                     batch = self.complete()
             except BaseException:
                 self.fail()
                 raise
+            finally:
+                self._is_stepping = False
             self._must_reset = self.seeds is not None  # The policy may have called `set_seed` meanwhile.
         if batch is not None and self.is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
@@ -151,8 +157,10 @@ class InlineRollouts:
 
     def _step_until(self, until: float | None) -> bool:
         """Takes the steps of the rollout under way, but only one after this time; returns whether they are complete."""
-        turn = self.turn
+        turn, turns = self.turn, self._turns
         while turn.left:
+            if turns.is_asked:
+                turns.give_way()
             self.step()
             if until is not None and turn.left and SYSTEM_CLOCK.monotonic() >= until:
                 return False
@@ -248,7 +256,8 @@ class InlineRollouts:
 
     def seed(self, seeds: list[int]) -> None:
         """Lets the next rollout begin with a reset of all environments with these seeds."""
-        self.seeds, self._must_reset = seeds, True
+        with self._asking:
+            self.seeds, self._must_reset = seeds, True
 
     def reset(self, envs: Indices | None) -> None:
         """Lets a reset of these environments (None: of all) come before their next step."""
@@ -291,8 +300,12 @@ class InlineRollouts:
         self._rows = None
         self.end_trajectories()
         self._note_resets(np.ones_like(self._to_reset))
-        self.loop.restart(self.seeds)
-        self._must_reset, self.seeds = False, None
+        seeds = self.seeds
+        self.loop.restart(seeds)
+        with self._asking:
+            if self.seeds is seeds:  # Else another thread has asked for others meanwhile.
+                self.seeds = None
+            self._must_reset = self.seeds is not None
 
     def _reset_due(self) -> None:
         self._begin_anew(self._to_reset.copy())
@@ -318,26 +331,32 @@ class InlineRollouts:
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
+    @property
+    def has_state_between_batches_alone(self) -> bool:
+        """Whether a rollout under way has no state: it goes into the replay as a whole, or a seed waits for its end."""
+        return self.writes_whole or self.seeds is not None
+
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that the next steps depend on, and the steps of the rollout under way.
 
         Raises:
             RuntimeError: that rollout is to be written into the replay as a whole.
         """
-        self.weights.take_over()
-        if self._must_reset:
-            self.drop()
-            self._restart()
-        rollout = self._under_way()
-        return {
-            "rollout": None if rollout is None else rollout.state_dict(),
-            "loop": self.loop.state_dict(),
-            **self._maker.state_dict(),
-            "tally": self._tally.state_dict(),
-            "versions": self.updater.state(),
-            "to_reset": self._to_reset.copy(),
-            "weights": saved_weights(self.loop.policy),
-        }
+        with self.weights.collecting():  # Of new weights either all or none are part of it.
+            self.weights.take_over()
+            if self._must_reset and not self._is_stepping:
+                self.drop()
+                self._restart()
+            rollout = self._under_way()
+            return {
+                "rollout": None if rollout is None else rollout.state_dict(),
+                "loop": self.loop.state_dict(),
+                **self._maker.state_dict(),
+                "tally": self._tally.state_dict(),
+                "versions": self.updater.state(),
+                "to_reset": self._to_reset.copy(),
+                "weights": saved_weights(self.loop.policy),
+            }
 
     def _under_way(self) -> RolloutUnderWay | None:
         if not self.is_begun:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,26 +25,33 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
         DeadlineExceeded: a worker did not finish its step within 30 s.
         WorkerDied: a worker is gone.
     """
-    with _standing_still(group):
-        workers = group.call_each("state_dict", [((), {})] * len(group.handles))
+    with _standing_still(group) as left:
+        workers = group.call_each("state_dict", [((), {})] * len(group.handles), left())
         in_progress = [worker["rollout"] is not None for worker in workers]
-        shared = group.collection.state_dict(in_progress, _SECONDS) | {"versions": updater.state()}
+        shared = group.collection.state_dict(in_progress, left()) | {"versions": updater.state()}
     return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
 
 
 @contextmanager
-def _standing_still(group: WorkerGroup) -> Iterator[None]:
-    """Keeps the workers between two steps, all of them reported, for the time of a `with` block."""
+def _standing_still(group: WorkerGroup) -> Iterator[Callable[[], float]]:
+    """Keeps the workers between two steps, all of them reported, for the time of a `with` block.
+
+    It gives a function that returns the seconds that are left of the call.
+    """
     end = time.monotonic() + _SECONDS
+
+    def left() -> float:
+        return end - time.monotonic()
+
     with group.alone(_SECONDS), group.collection.admission.suspended():
         was_paused = group.status.pause_wanted is not None
         try:
             while _restarting(group) or group.status.pause_wanted is None:
                 group.resume()  # A pause would keep a process that is started from coming back.
                 event = "to be started again"
-                group.status.wait_for_none(lambda: _restarting(group), end - time.monotonic(), event)
-                group.pause(end - time.monotonic())
-            yield
+                group.status.wait_for_none(lambda: _restarting(group), left(), event)
+                group.pause(left())
+            yield left
         finally:
             if not was_paused:
                 group.resume()
@@ -66,9 +73,10 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
     """
     workers = _workers_of(group, state)
     shared = state["collector"]
-    with _standing_still(group):
+    with _standing_still(group) as left:
         calls: list[Call] = [((worker,), {}) for worker in workers]
-        group.call_each("check_state", calls)
+        group.call_each("check_state", calls, left())
+        # Once a worker has loaded its state, the others must follow.
         group.call_each("load_state_dict", calls)
         group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
         updater.load_state(shared["versions"])

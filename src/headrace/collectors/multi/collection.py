@@ -120,13 +120,14 @@ class Collection:
         """Whether the workers that have not finished the batch that was asked for are to stop soon."""
         return len(self._assembly.workers) >= self._enough_workers
 
-    def begin(self, *, running: bool) -> None:
-        """Begins to collect, freely into a replay or for iteration, unless it has begun."""
+    def begin(self, *, running: bool) -> bool:
+        """Begins to collect, freely into a replay or for iteration; returns False if it has begun already."""
         with self._status.changed:
             if self._status.is_running or self._status.is_iterating:
-                return
+                return False
             self._status.is_running, self._status.is_iterating = running, not running
         self._go_on()
+        return True
 
     def _go_on(self) -> None:
         """Lets the workers collect what is owed: ahead of the learner, unless each batch is asked for."""

@@ -248,16 +248,16 @@ class WorkerGroup:
 
     # ---- questions, pauses, counters -------------------------------------------------------------------------------
 
-    def call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
+    def call_each(self, path: str, calls: Sequence[Call], timeout: float = ANSWER_SECONDS) -> list[Any]:
         """See `CollectorParts._call_each`; each call is made between two steps of its worker.
 
         Raises:
             TypeError: an argument cannot be pickled; no worker was asked.
-            Exception: raised by a call; DeadlineExceeded: no answer within 30 s; WorkerDied, Closed.
+            Exception: raised by a call; DeadlineExceeded: no answer within `timeout` seconds; WorkerDied, Closed.
         """
         # No worker is asked before all questions are found fit to be sent.
         payloads = [pickled_question(path, *call) for call in calls]
-        end = time.monotonic() + ANSWER_SECONDS
+        end = time.monotonic() + timeout
         asked: list[tuple[Questions, int]] = []
         try:
             for handle, payload in zip(self.handles, payloads, strict=False):

@@ -17,12 +17,24 @@ from headrace.errors import DeadlineExceeded, Disconnected
 
 _log = logging.getLogger(__name__)
 
-# Seconds before the first restart; each further one waits twice as long.
-_FIRST_PAUSE = 0.1
+# Seconds before the first restart; each further one waits twice as long, up to the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.6
 _EXIT_SECONDS = 2.0
 _JOIN_SECONDS = 5.0
 # Between two looks whether a machine has resources for a process.
 _PLACE_SECONDS = 0.2
+
+
+def pause_before(attempt: int) -> float:
+    """Returns the seconds before the restart of a worker that was started `attempt` times since its last rollout.
+
+    >>> [pause_before(attempt) for attempt in (0, 1, 2, 5, 5000)]
+    [0.1, 0.2, 0.4, 1.6, 1.6]
+    """
+    pause = _FIRST_PAUSE
+    while attempt > 0 and pause < _LONGEST_PAUSE:
+        pause, attempt = 2 * pause, attempt - 1
+    return pause
 
 
 class Restarts:
@@ -112,7 +124,7 @@ class Restarts:
             self._gone_since.setdefault(handle.worker_idx, SYSTEM_CLOCK.monotonic())
             attempt = self._note_end(handle, exitcode)
             if attempt is not None:
-                self._restart(handle, _FIRST_PAUSE * 2**attempt)
+                self._restart(handle, pause_before(attempt))
         except Exception as error:  # No memory for a process or for its rows, for example.
             self._fail(handle, partial(handle.status.note_failure, error))
         finally:

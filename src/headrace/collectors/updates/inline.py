@@ -39,7 +39,8 @@ class InlineWeights:
         self._models: dict[str, ModelWeights] | None = None
         self.number = 0
         self._cached: dict[str, Any] = {}
-        self._is_collecting = False
+        # Number of `collecting` blocks: of the thread that collects, and of one that saves the weights meanwhile.
+        self._holders = 0
         self._pending: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
@@ -60,7 +61,7 @@ class InlineWeights:
         copies = {model_id: new.copy() for model_id, new in weights.items()}
         with self._lock:
             self._cached.update({model_id: read_only(copy) for model_id, copy in copies.items()})
-            if self._is_collecting:
+            if self._holders:
                 own = {model_id: new.copy() for model_id, new in weights.items()}
                 self._pending.append(lambda: self._apply(own, number))
             else:
@@ -79,7 +80,7 @@ class InlineWeights:
     def renumber(self, number: int) -> None:
         """See `WeightTarget.renumber`."""
         with self._lock:
-            if self._is_collecting:
+            if self._holders:
                 self._pending.append(lambda: self._apply({}, number))
             else:
                 self.number = number
@@ -92,13 +93,14 @@ class InlineWeights:
     def collecting(self) -> Iterator[None]:
         """Keeps new weights back for the time of a `with` block, except at `take_over`."""
         with self._lock:
-            self._is_collecting = True
+            self._holders += 1
         try:
             yield
         finally:
             with self._lock:
-                self._is_collecting = False
-                self._take_pending()
+                self._holders -= 1
+                if not self._holders:
+                    self._take_pending()
 
     def take_over(self) -> int:
         """Takes over new weights between two steps; returns the number of those that act."""
