@@ -97,7 +97,7 @@ def parameters(function):
 # Arguments of other libraries and commands, and keys of a dict that a page makes.
 FOREIGN_ARGUMENTS = {
     "cleanrl.md": {"dim", "handle_timeout_termination"},
-    "collectors.md": {"in_keys", "logits", "out_keys"},
+    "collectors.md": {"in_keys", "logits", "out_keys", "weights_only"},
     "deployment.md": {"cafile"},
     "durability.md": {"sparse"},
     "habits.md": {

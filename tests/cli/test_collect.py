@@ -36,6 +36,18 @@ def test_wrong_use_is_2(arguments, told):
     assert told in done.output
 
 
+def test_a_callable_is_not_an_id(tmp_path, monkeypatch):
+    # `headrace doctor` takes both, so one that was examined is given here next.
+    (tmp_path / "callable_envs.py").write_text("def make():\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["collect", "callable_envs:make", "--steps", "10"])
+    assert done.exit_code == 2
+    told = (
+        "got the callable make of callable_envs; register it, as in gymnasium.register('My-v0', entry_point="
+    )
+    assert told in " ".join(done.output.split())
+
+
 def test_ctrl_c_while_the_files_are_written_does_not_lose_them(tmp_path, monkeypatch):
     write = collect_run._write_table
 

@@ -728,14 +728,11 @@ def test_cx1_a_stop_iteration_of_an_environment_ends_no_loop():
 
         total = 0
 
-    batches = []
     with hr.Collector(lambda: Stops(3), frames_per_batch=5, total_frames=20) as collector:
         with pytest.raises(RuntimeError, match="raised StopIteration") as raised:
-            for batch in collector:
-                batches.append(batch)
+            list(collector)
         assert str(raised.value.__cause__) == "no more scenes"
-        assert len(batches) == 1
-        with pytest.raises(
-            StopIteration, match="no more scenes"
-        ):  # As it is, where nothing takes it for an end.
+        assert collector.statistics().batches == 1
+        # As it is, where nothing takes it for an end.
+        with pytest.raises(StopIteration, match="no more scenes"):
             collector.next()

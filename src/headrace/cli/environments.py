@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any
@@ -44,7 +45,13 @@ def spec(env_id: str) -> Any:
             import_module(module)
         return gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
-        raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
+        told = f"{error}"
+        if callable(getattr(sys.modules.get(module), name, None)):
+            told = (
+                f"expected the id of a registered environment, got the callable {name} of {module}; register it, as in "
+                f"gymnasium.register('My-v0', entry_point='{env_id}'), and give {module}:My-v0"
+            )
+        raise click.BadParameter(told, param_hint="'ENV'") from error
 
 
 def metadata(env_id: str, build: Callable[[str], gymnasium.Env[Any, Any]] = make) -> dict[str, str]:
