@@ -8,7 +8,9 @@ import pytest
 from gymnasium import spaces
 
 from headrace.envs import make_stepper, new_columns
+from headrace.envs.columns import EnvironmentColumns
 from headrace.envs.random_actions import RandomActions
+from headrace.errors import SpecError
 
 ACTION_SPACES = {
     "discrete": spaces.Discrete(3),
@@ -87,3 +89,19 @@ def test_vector_environments_get_batched_actions(name):
             np.testing.assert_array_equal(flat[column], array[i])
     assert rows["observation/a/1/b"].tolist() == [3, 3]
     stepper.close()
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "message"),
+    [
+        (spaces.Dict({}), spaces.Discrete(2), "observation_space: expected a space with at least one array, got Dict"),
+        (spaces.Tuple(()), spaces.Discrete(2), "observation_space: expected a space with at least one array"),
+        (spaces.Discrete(2), spaces.Dict(a=spaces.Dict({})), "action_space: expected a space with at least one"),
+        (spaces.Text(5), spaces.Discrete(2), "observation_space: expected a Box"),
+        (spaces.Discrete(2), spaces.Dict(a=spaces.Text(5)), "action_space: a: expected a Box"),
+    ],
+)  # fmt: skip
+def test_spaces_without_an_array(observation, action, message):
+    # CE5: before anything is stepped.
+    with pytest.raises(SpecError, match=message):
+        EnvironmentColumns(observation, action)

@@ -195,9 +195,12 @@ _FLAG = ArraySpec((), np.bool_)
 def _space_tree(name: str, space: Any) -> Any:
     """Returns the tree of specs of a space; errors begin with its name."""
     try:
-        return Signature.of_space(space).tree
+        signature = Signature.of_space(space)
     except SpecError as error:
         raise SpecError(f"{name}: {str(error).removeprefix(f'{BARE}: ')}") from error
+    if not signature.columns:
+        raise SpecError(f"{name}: expected a space with at least one array, got {space}")
+    return signature.tree
 
 
 def check_info_columns(info: Mapping[str, ArraySpec]) -> None:
