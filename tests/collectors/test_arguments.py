@@ -25,6 +25,23 @@ def never(*_):
     raise AssertionError("was built before the arguments were checked")
 
 
+class Locked:
+    """Holds what cannot be pickled; stands for an environment's factory, a policy and a policy's factory."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __call__(self, *_):
+        raise AssertionError("nothing is built")
+
+
+class Model:
+    """As models of Stable-Baselines3 are."""
+
+    def predict(self, observation):
+        raise AssertionError("no policy")
+
+
 @pytest.fixture
 def no_process(monkeypatch):
     monkeypatch.setattr("headrace.collectors.multi.starting.WorkerProcess", never)
@@ -49,6 +66,8 @@ def no_process(monkeypatch):
         (TypeError, "policy_factory", {"policy": never, "policy_factory": never}),
         (TypeError, "frame_per_batch", {"frame_per_batch": 3}),
         (TypeError, "policy", {"policy": 3}),
+        (TypeError, r"got the class Locked; give Locked\(\)", {"policy": Locked}),
+        (TypeError, r"got Model; .*lambda observation: model.predict", {"policy": Model()}),
         (TypeError, "policy_factory", {"policy_factory": 3}),
         (ValueError, "num_envs", {"num_envs": 0}),
         (ValueError, "num_envs", {"num_envs": 1.5}),
@@ -365,16 +384,6 @@ def test_constructors_show_their_arguments():
     assert set(more) - set(shown) >= {"sync", "num_workers", "max_staleness", "backend"}
 
 
-class Locked:
-    """Holds what cannot be pickled; stands for an environment's factory, a policy and a policy's factory."""
-
-    def __init__(self):
-        self.lock = threading.Lock()
-
-    def __call__(self, *_):
-        raise AssertionError("nothing is built")
-
-
 @pytest.mark.parametrize("name", ["create_env_fn", "policy", "policy_factory", "create_env_kwargs"])
 def test_cr13_what_cannot_be_sent_to_a_worker_is_named(name):
     value = {"length": threading.Lock()} if name == "create_env_kwargs" else Locked()
@@ -512,3 +521,12 @@ def test_cb10_rows_that_sizes_mask_are_known(sizes):
         preemptive_threshold=1.0,
     ) as collector:
         assert len(collector) == len(list(collector)) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_factory_without_a_return(kind):
+    # CP2: actions would be random, without a word.
+    with pytest.raises(
+        TypeError, match="policy_factory: expected it to return a policy, got None; is a `return`"
+    ):
+        kind(lambda: CounterEnv(3), policy_factory=lambda: None, frames_per_batch=5)

@@ -63,10 +63,15 @@ def check_policy(policy: Any) -> None:
     Raises:
         TypeError: refused.
     """
+    if isinstance(policy, type):
+        name = policy.__name__
+        raise TypeError(f"policy: expected an object, got the class {name}; give {name}()")
     if not callable(policy) and not reads_views(policy):
+        predicts = callable(getattr(policy, "predict", None))
         raise TypeError(
             "policy: expected a callable on observations or an object with compute_actions(input_dict), got "
             f"{type(policy).__name__}"
+            + ("; give a function, as in `lambda observation: model.predict(observation)[0]`" * predicts)
         )
 
 

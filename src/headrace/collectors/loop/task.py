@@ -56,8 +56,18 @@ class Task:
     weight_ends: Mapping[str, WeightReceiver] = field(default_factory=dict)
 
     def make_policy(self) -> Any:
-        """Returns the policy that acts, on its device; None: random actions."""
-        policy = self.policy if self.policy_factory is None else self.policy_factory()
+        """Returns the policy that acts, on its device; None: random actions.
+
+        Raises:
+            TypeError: the factory returned None, which is rather a missing `return` than random actions.
+        """
+        if self.policy_factory is None:
+            return placed_policy(self.policy, self.policy_device)
+        policy = self.policy_factory()
+        if policy is None:
+            raise TypeError(
+                "policy_factory: expected it to return a policy, got None; is a `return` missing?"
+            )
         return placed_policy(policy, self.policy_device)
 
     def make_stepper(self) -> VectorStepper | AsyncStepper:
