@@ -87,7 +87,7 @@ def no_process(monkeypatch):
         # CE1
         (
             TypeError,
-            r"create_env_kwargs: expected one dict .* got list: \[\{\}\]",
+            r"create_env_kwargs: expected one dict .* got list: \[\{\}\]; .* a list of callables",
             {"create_env_kwargs": [{}]},
         ),
         (TypeError, r"create_env_kwargs: expected names .* got \[3\]", {"create_env_kwargs": {3: 4}}),

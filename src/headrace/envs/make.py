@@ -257,7 +257,7 @@ def _checked_kwargs(create_env_kwargs: Any) -> dict[str, Any]:
     if not isinstance(kwargs, Mapping):
         raise TypeError(
             "create_env_kwargs: expected one dict of keyword arguments for all environments, got "
-            f"{type(kwargs).__name__}: {kwargs!r}"
+            f"{type(kwargs).__name__}: {kwargs!r}; where they differ, give hr.MultiCollector a list of callables"
         )
     names = [name for name in kwargs if not isinstance(name, str)]
     if names:
