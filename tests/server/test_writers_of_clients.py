@@ -380,3 +380,18 @@ def test_another_replay_behind_the_same_address_gets_no_steps_of_the_old_one(tmp
                 with client.replay("r").writer(items=[hr.ItemRule("t", 1)]) as writer:
                     writer.append({"x": 0.5})
                 assert new.sample("t", 1, timeout=5)["x"].tolist() == [0.5]
+
+
+@pytest.mark.parametrize("closes", ["replay", "remote"])
+def test_a_writer_whose_items_are_applied_is_closed_without_an_error(closes):
+    """CL3: though flush tells that the replay is closed, in process and here."""
+    with hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 9)]) as replay:
+        with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+            remote = client.replay("r")
+            writer = remote.writer(items=[hr.ItemRule("q", 1)])
+            writer.append({"n": 1})
+            writer.flush()
+            {"replay": replay, "remote": remote}[closes].close()
+            with pytest.raises(hr.Closed, match=r"^the replay is closed$"):
+                writer.flush()
+            writer.close()

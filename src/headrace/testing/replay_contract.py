@@ -465,6 +465,19 @@ class ReplayContract(ABC):
             table.statistics()
         assert (replay.signature, replay.table_names) == (_NUMBERS, ("t", "empty"))
 
+    def test_flush_tells_that_the_replay_is_closed(self) -> None:
+        """Also where every item was applied before."""
+        # Rules: server CL3
+        replay = self.new(Table.queue("t", 5))
+        writer = replay.writer(items=[ItemRule("t", 1)])
+        writer.append({"n": 0})
+        writer.flush()
+        writer.flush()
+        replay.close()
+        for _ in range(2):
+            with pytest.raises(Closed, match="^the replay is closed$"):
+                writer.flush()
+
 
 def put(
     replay: ReplayLike,

@@ -179,10 +179,12 @@ class Waited(WriterMessage, kw_only=True):
     Attributes:
         ticket: of the request.
         failure: the error.
+        is_closed: whether the replay is closed, into which nothing goes any more.
     """
 
     ticket: int
     failure: Failure | None = None
+    is_closed: bool = False
 
 
 class WantKeys(WriterMessage, kw_only=True):

@@ -54,6 +54,7 @@ class OperationSender(WriterLink):
         is_recording: whether to note the items that are made; see `take_made`.
         history: rows of a lane that stay in reach of later items.
         failure: an error of an operation that was not waited for; None: there is none.
+        replay_is_closed: whether the server said so with its last answer to a wait.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class OperationSender(WriterLink):
         self.is_recording = False
         self.history = 0
         self.failure: Exception | None = None
+        self.replay_is_closed = False
 
     # ---- the connection --------------------------------------------------------------------------------------------
 
@@ -145,7 +147,8 @@ class OperationSender(WriterLink):
                     self._opened(message)
                 case Refused(sequence=sequence, failure=failure):
                     self._take_refusal(sequence, failure.error)
-                case Waited(ticket=ticket, failure=failed):
+                case Waited(ticket=ticket, failure=failed, is_closed=is_closed):
+                    self.replay_is_closed = is_closed
                     self._requests.pop(ticket, None)
                     self._answers[ticket] = None if failed is None else failed.error
                 case Keys(first=first, count=count):

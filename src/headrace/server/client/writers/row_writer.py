@@ -406,9 +406,9 @@ class RemoteRowWriter:
         timeout = check_seconds(timeout)
         if self._closed and (durable or self._stream.unacknowledged):
             self._check_open()  # The server has no such writer any more, and would not answer.
-        if not self._closed:
-            self._items.wait(0, timeout)
-        self._stream.check()
+        self._flush(timeout)
+        if self._stream.replay_is_closed:
+            raise Closed("the replay is closed")
         if durable:
             self._stream.ask(
                 Sync,
@@ -417,15 +417,23 @@ class RemoteRowWriter:
                 lambda: 0,
             )
 
+    def _flush(self, timeout: float | None) -> None:
+        if not self._closed:
+            # It asks the server also where nothing is pending: the replay may be closed.
+            self._items.wait(0, timeout)
+        self._stream.check()
+
     def close(self, timeout: float | None = None) -> None:
         """See `WriterLike.close`."""
         if self._closed:
             return
         try:
-            self.flush(timeout)
+            self._flush(check_seconds(timeout))
         except Closed:
             self._release()
-            raise
+            if self._stream.unacknowledged or not self._stream.has_ended:
+                raise
+            return  # Every item was applied before the replay or the client was closed.
         self._release()
 
     def _release(self) -> None:

@@ -361,6 +361,7 @@ class ServedWriter:
                 writer=self._number,
                 ticket=number,
                 failure=None if failure is None else failure_of(failure),
+                is_closed=self._replay.is_closed,
             )
         )
 
