@@ -349,8 +349,8 @@ def test_in_a_worker():
 class Versioned:
     """Acts by its version, so that each action says which weights chose it."""
 
-    def __init__(self):
-        self.weights = {"version": np.zeros(1)}
+    def __init__(self, actions=4):
+        self.weights, self.actions = {"version": np.zeros(1)}, actions
 
     def state_dict(self):
         return self.weights
@@ -359,13 +359,13 @@ class Versioned:
         self.weights = {"version": np.array(weights["version"])}
 
     def __call__(self, observation):
-        return np.full(len(observation), int(self.weights["version"][0]) % 4)
+        return np.full(len(observation), int(self.weights["version"][0]) % self.actions)
 
 
-def check_versions(batch):
+def check_versions(batch, actions=4):
     """CV2: the stamp is the version that chose the action."""
     mask = batch["mask"]
-    np.testing.assert_array_equal(batch["action"][mask], batch["policy_version"][mask] % 4)
+    np.testing.assert_array_equal(batch["action"][mask], batch["policy_version"][mask] % actions)
 
 
 @settings(max_examples=15, deadline=None)
@@ -456,6 +456,50 @@ def test_a_bound_on_staleness():
         behind[0] == 0
     )  # Rows are of the weights of the request, although the policy had been asked before.
     assert max(behind) == 1
+
+
+def make_cart_poles():
+    envpool = pytest.importorskip("envpool")
+    return envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, batch_size=1, num_threads=2, seed=3)
+
+
+@pytest.mark.parametrize("killed", [None, 5], ids=["", "killed"])
+@pytest.mark.parametrize("bound", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("make", "actions"), [(make_slow_pool, 4), (make_cart_poles, 2)], ids=["fake", "envpool"]
+)
+def test_a_bound_on_staleness_of_two_workers(make, actions, bound, killed, caplog):
+    """CV8, CX3: workers take turns, each row is within the bound, and within a lane no step is lost."""
+    generator, workers = np.random.default_rng([bound, killed or 0]), []
+    with hr.MultiCollector(
+        [make] * 2, Versioned(actions), sync=False, frames_per_batch=12, max_staleness=bound
+    ) as collector:
+        lanes, newest = {}, 0
+        for number in range(24):
+            if number == killed:
+                os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
+            batch = collector.next(timeout=30)
+            check_versions(batch, actions)
+            assert newest - batch["policy_version"][batch["mask"]].min() <= bound
+            workers.append(batch.worker_idx)
+            for lane, mask in enumerate(batch["mask"]):
+                lanes.setdefault((batch.worker_idx, lane), []).append(
+                    {name: batch[name][lane][mask] for name in ("episode_id", "t")}
+                )
+            if generator.random() < 0.8:
+                newest += 1
+                collector.update_policy_weights_({"version": np.array([newest], float)})
+        statistics = collector.statistics()
+    assert (statistics.lag_exceeded, statistics.lag_max <= bound) == (0, True)
+    active = min(2, (bound + 1) // 2)
+    assert ("keeps 1 of 2 workers busy" in caplog.text) == (active == 1)
+    if killed is None:
+        assert workers == [number % active for number in range(24)]
+        assert statistics.lag_max >= 1  # The workers are ahead.
+    for parts in lanes.values():
+        ids, t = (np.concatenate([part[name] for part in parts]) for name in ("episode_id", "t"))
+        same = np.diff(ids) == 0
+        np.testing.assert_array_equal(t[1:], np.where(same, t[:-1] + 1, 0))
 
 
 @pytest.mark.parametrize(
