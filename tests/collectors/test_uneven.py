@@ -463,10 +463,16 @@ def make_cart_poles():
     return envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, batch_size=1, num_threads=2, seed=3)
 
 
-@pytest.mark.parametrize("killed", [None, 5], ids=["", "killed"])
-@pytest.mark.parametrize("bound", [1, 3, 4])
 @pytest.mark.parametrize(
-    ("make", "actions"), [(make_slow_pool, 4), (make_cart_poles, 2)], ids=["fake", "envpool"]
+    ("make", "actions", "bound", "killed"),
+    [
+        (make_slow_pool, 4, 1, None),
+        (make_slow_pool, 4, 3, None),
+        (make_slow_pool, 4, 3, 5),
+        (make_slow_pool, 4, 4, 5),
+        (make_cart_poles, 2, 3, None),
+    ],
+    ids=["one works", "in turn", "killed", "further ahead", "envpool"],
 )
 def test_a_bound_on_staleness_of_two_workers(make, actions, bound, killed, caplog):
     """CV8, CX3: workers take turns, each row is within the bound, and within a lane no step is lost."""

@@ -5,12 +5,17 @@
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 
-class Turns(Protocol):
+class Turns(ABC):
     """Workers that are owed rollouts, as far as they were not found blocked. Not thread-safe."""
 
+    def __init__(self) -> None:
+        self._blocked: set[int] = set()
+
+    @abstractmethod
     def add(self, worker_idx: int, collecting: int) -> None:
         """Adds a worker that is owed rollouts, or notes its new place.
 
@@ -18,27 +23,26 @@ class Turns(Protocol):
             worker_idx: the worker.
             collecting: rollouts that it has begun and not completed.
         """
-        ...
 
+    @abstractmethod
     def take(self) -> int | None:
         """Removes and returns the worker whose turn it is; None: there is none now."""
-        ...
 
+    @abstractmethod
     def begun(self, worker_idx: int) -> None:
         """Notes that a worker has begun a rollout."""
-        ...
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Removes all workers that were added."""
 
     def block(self, worker_idx: int) -> None:
         """Leaves a worker out until `unblock`."""
-        ...
+        self._blocked.add(worker_idx)
 
     def unblock(self, worker_idx: int) -> None:
         """Notes that a worker may begin rollouts again; `add` follows if it is owed any."""
-        ...
-
-    def clear(self) -> None:
-        """Removes all workers that were added."""
-        ...
+        self._blocked.discard(worker_idx)
 
 
 class _Place(NamedTuple):
@@ -55,7 +59,7 @@ class _Place(NamedTuple):
     worker_idx: int
 
 
-class LongestIdle:
+class LongestIdle(Turns):
     """Turns of which the worker comes first that has been idle for longest.
 
     The workers wait in a heap, so that a turn takes O(log W).
@@ -67,13 +71,13 @@ class LongestIdle:
     """
 
     def __init__(self, workers: int) -> None:
+        super().__init__()
         # The place of each worker's newest rollout among all that were begun.
         self._last_turns = [0] * workers
         self._turns = 0
         # An entry is valid if the worker's place is it.
         self._queue: list[_Place] = []
         self._places: dict[int, _Place] = {}
-        self._blocked: set[int] = set()
 
     def add(self, worker_idx: int, collecting: int) -> None:
         """See `Turns.add`."""
@@ -96,20 +100,12 @@ class LongestIdle:
         self._turns += 1
         self._last_turns[worker_idx] = self._turns
 
-    def block(self, worker_idx: int) -> None:
-        """See `Turns.block`."""
-        self._blocked.add(worker_idx)
-
-    def unblock(self, worker_idx: int) -> None:
-        """See `Turns.unblock`."""
-        self._blocked.discard(worker_idx)
-
     def clear(self) -> None:
         """See `Turns.clear`."""
         self._places.clear()
 
 
-class Rotation:
+class Rotation(Turns):
     """Turns of some workers one after another: between two of a worker each other one has at most one.
 
     A worker whose turn it is holds the others until it is owed a rollout. One that is blocked is left out.
@@ -132,11 +128,11 @@ class Rotation:
     """
 
     def __init__(self, workers: int) -> None:
+        super().__init__()
         self.workers = workers
         # The worker whose newest rollout was begun first comes first.
         self._order = list(range(workers))
         self._waiting: set[int] = set()
-        self._blocked: set[int] = set()
 
     def add(self, worker_idx: int, collecting: int) -> None:  # noqa: ARG002 - turns do not depend on it
         """See `Turns.add`."""
@@ -154,14 +150,6 @@ class Rotation:
         """See `Turns.begun`."""
         self._order.remove(worker_idx)
         self._order.append(worker_idx)
-
-    def block(self, worker_idx: int) -> None:
-        """See `Turns.block`."""
-        self._blocked.add(worker_idx)
-
-    def unblock(self, worker_idx: int) -> None:
-        """See `Turns.unblock`."""
-        self._blocked.discard(worker_idx)
 
     def clear(self) -> None:
         """See `Turns.clear`."""
