@@ -238,7 +238,7 @@ def test_threads_that_stop_the_workers_take_turns(other, make_replay, monkeypatc
         [lambda: CounterEnv(3)] * 2, sync=False, frames_per_batch=50, replay_buffer=replay
     ) as collector:
         group = collector._group
-        turns = group._turns = Turns()
+        turns = group.pauses._turns = Turns()
         collector.start()
         call_each, inside, most = group.call_each, [], []
 
@@ -258,7 +258,7 @@ def test_threads_that_stop_the_workers_take_turns(other, make_replay, monkeypatc
                 states.append(collector.state_dict())
             else:
                 with collector.pause():
-                    states.append(group.is_paused)
+                    states.append(group.pauses.are_complete)
 
         begun, states = threading.Event(), []
         monkeypatch.setattr(group, "call_each", watched)
@@ -273,4 +273,4 @@ def test_threads_that_stop_the_workers_take_turns(other, make_replay, monkeypatc
         assert len(states) == 2
         assert max(most) == 1
         assert states[1] is not False
-        assert not group.is_paused
+        assert not group.pauses.are_complete

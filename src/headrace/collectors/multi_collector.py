@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Never, Unpack
 
 from headrace.checks import check_timeout
@@ -137,7 +136,6 @@ class MultiCollector(CollectorBase):
         except BaseException:
             self._group.abandon()
             raise
-        self._pausing = threading.Lock()
         self._finalizer = weakref.finalize(
             self, _forgotten, name, self._group, self._weights, self._following
         )
@@ -232,25 +230,9 @@ class MultiCollector(CollectorBase):
             raise RuntimeError("start: the collector was started already, or is being iterated")
         self._started = True
 
-    @contextmanager
-    def pause(self) -> Iterator[None]:  # noqa: D102 - see the base
-        group = self._group
-        group.status.check()
-        if not (group.status.is_running and self._pausing.acquire(blocking=False)):
-            raise RuntimeError("pause: expected a collector that runs freely and is not paused")
-        try:
-            with group.alone(_PAUSE_SECONDS):
-                group.pause(_PAUSE_SECONDS)
-            yield
-        finally:
-            try:
-                with group.alone(_PAUSE_SECONDS):  # A state that another thread takes needs them still.
-                    group.resume()
-            except BaseException:
-                group.resume()
-                raise
-            finally:
-                self._pausing.release()
+    def pause(self) -> AbstractContextManager[None]:  # noqa: D102 - see the base
+        self._group.status.check()
+        return self._group.pauses.pause(_PAUSE_SECONDS)
 
     # ---- questions -------------------------------------------------------------------------------------------------
 

@@ -43,20 +43,20 @@ def _standing_still(group: WorkerGroup) -> Iterator[Callable[[], float]]:
     def left() -> float:
         return end - time.monotonic()
 
-    with group.alone(_SECONDS), group.collection.admission.suspended():
+    with group.pauses.alone(_SECONDS), group.collection.admission.suspended():
         was_paused = group.status.pause_wanted is not None
         try:
             while _restarting(group) or group.status.pause_wanted is None:
-                group.resume()  # A pause would keep a process that is started from coming back.
+                group.pauses.end()  # A pause would keep a process that is started from coming back.
                 event = "to be started again"
                 group.status.wait_for_none(lambda: _restarting(group), left(), event)
-                group.pause(left())
+                group.pauses.begin(left())
             yield left
         finally:
             if not was_paused:
-                group.resume()
+                group.pauses.end()
             elif group.status.pause_wanted is None:
-                group.pause(_SECONDS)
+                group.pauses.begin(_SECONDS)
 
 
 def _restarting(group: WorkerGroup) -> list[WorkerHandle]:

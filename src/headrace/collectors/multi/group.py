@@ -1,30 +1,29 @@
-"""The workers of a collector: their common start, their pauses, and their end."""
+"""The workers of a collector: their common start, questions to them, and their end."""
 
-# Rules: collectors CX4, CF6, CQ7
+# Rules: collectors CX4, CQ1, CQ7
 
 from __future__ import annotations
 
-import itertools
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
-from headrace.collectors.handle.forwarded_rows import ForwardedCalls, ForwardedRows
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.process import end_processes
 from headrace.collectors.handle.questions import ANSWER_SECONDS, Questions, pickled_question
-from headrace.collectors.handle.rows import WorkerRows, shared_store
-from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
+from headrace.collectors.handle.rows import WorkerRows
+from headrace.collectors.messages import Progress, Ready, Reset, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
+from headrace.collectors.multi.new_rows import new_rows
 from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.multi.pauses import Pauses
 from headrace.collectors.multi.restarts import Restarts
 from headrace.collectors.multi.starting import WorkerStarter, check_alike
 from headrace.collectors.multi.threads import TorchThreads
@@ -36,9 +35,6 @@ from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
 from headrace.errors import DeadlineExceeded, WorkerDied
 from headrace.forking import ForkFollowers
-from headrace.leases.destination import ReplayItems
-from headrace.leases.messages import Message
-from headrace.replay.public import Replay, core_of
 
 _GROUPS = ForkFollowers()
 # Share of the timeout of a shutdown in which workers may complete their rollouts.
@@ -55,14 +51,11 @@ class WorkerGroup:
         status: whether the workers can be used, and how they ended.
         tally: of the collector.
         handles: one for each worker.
+        pauses: of the workers.
     """
 
     def __init__(self, options: MultiOptions) -> None:
         self._options = options
-        replay = options.replay_buffer
-        self._replay = core_of(replay) if isinstance(replay, Replay) else None
-        self._pauses = itertools.count()
-        self._turns = threading.Lock()
         self._is_ending = False
         self._collection: Collection | None = None
         self._weights: SharedWeights | None = None
@@ -72,6 +65,7 @@ class WorkerGroup:
         self.tally = Tally(options.total_frames, options.workers, options.max_staleness)
         self._torch_threads = TorchThreads(options.num_threads)
         self.handles: list[WorkerHandle] = []
+        self.pauses = Pauses(self.status, self.handles)
         self._restarts = Restarts(
             self.status,
             options.max_restarts if options.restart_workers else 0,
@@ -129,7 +123,8 @@ class WorkerGroup:
             self._show_weights(self._weights, handle)
         if self._hooks:
             handle.send_hooks(self._hooks)
-        handle.peer.rows = self._new_rows(handle)
+        unblocked = partial(self.collection.admission.unblocked, handle.worker_idx)
+        handle.peer.rows = new_rows(self._options, self.status, handle, unblocked, self._restarts.fail)
         handle.peer.rows.open(handle.ready.signature)
         handle.come_back()
         self.collection.admission.unblocked(handle.worker_idx)
@@ -143,38 +138,6 @@ class WorkerGroup:
         self.tally.workers[handle.worker_idx].restarts += 1
         handle.lose_rows()
         self.collection.lose(handle.worker_idx)
-
-    def _new_rows(self, handle: WorkerHandle) -> WorkerRows:
-        replay, num_envs = self._replay, handle.ready.num_envs
-        if self._options.replay_buffer is None:
-            return WorkerRows(handle.ready, handle.send)
-        if replay is None:
-            return WorkerRows(handle.ready, handle.send, self._forwarded_rows(handle))
-        page_rows = replay.store.arrays.page_rows
-        if num_envs > page_rows:
-            raise ValueError(
-                f"replay_buffer: a step of the {num_envs} environments of the worker must fit into {page_rows} rows, "
-                "1/32 of the capacity or 16 MiB; give the replay a larger capacity or the worker fewer environments"
-            )
-        unblocked = partial(self.collection.admission.unblocked, handle.worker_idx)
-        items = ReplayItems(replay, self._options.rules(), unblocked)
-        # While workers collect freely, the learner may remove items.
-        return WorkerRows(
-            handle.ready, handle.send, items, lambda: self.status.is_running and replay.items_may_leave()
-        )
-
-    def _forwarded_rows(self, handle: WorkerHandle) -> ForwardedRows:
-        replay, status = self._options.replay_buffer, self.status
-        lanes = handle.ready.num_envs
-        writer = replay.row_writer(lanes, items=self._options.rules())
-        calls = ForwardedCalls(
-            may_wait=lambda: not (status.is_iterating or status.is_closed),
-            is_closed=lambda: status.is_closed,
-            stored=status.notify,
-            all_applied=partial(self.collection.admission.unblocked, handle.worker_idx),
-            failed=partial(self._restarts.fail, handle),
-        )
-        return ForwardedRows(shared_store(handle.ready, replay.signature), lanes, writer, calls)
 
     @property
     def collection(self) -> Collection:
@@ -193,11 +156,6 @@ class WorkerGroup:
         if progress.closes_rollout:
             self._restarts.delivered(handle.worker_idx)
         self.collection.take_progress(handle, progress, rows)
-
-    def send_to_all(self, message: Message) -> None:
-        """Sends a message to every worker that is there."""
-        for handle in self.handles:
-            handle.send(message)
 
     def share_weights(self) -> SharedWeights:
         """Makes the memory for new weights, and tells the workers of it."""
@@ -246,7 +204,7 @@ class WorkerGroup:
         for handle in self.handles:
             handle.send_hooks(self._hooks)
 
-    # ---- questions, pauses, counters -------------------------------------------------------------------------------
+    # ---- questions, counters -------------------------------------------------------------------------------
 
     def call_each(self, path: str, calls: Sequence[Call], timeout: float = ANSWER_SECONDS) -> list[Any]:
         """See `CollectorParts._call_each`; each call is made between two steps of its worker.
@@ -267,62 +225,6 @@ class WorkerGroup:
             for questions, number in asked:
                 questions.forget(number)
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether all workers stand still between two steps for a pause."""
-        number = self.status.pause_wanted
-        return number is not None and not self._stepping(number)
-
-    def _stepping(self, number: int) -> list[WorkerHandle]:
-        return [
-            handle
-            for handle in self.handles
-            if handle.status.delays_pause
-            or handle.is_forwarding
-            or (handle.peer.paused_at != number and not handle.status.is_restarting)
-        ]
-
-    @contextmanager
-    def alone(self, timeout: float) -> Iterator[None]:
-        """Keeps other threads, for the time of a `with` block, from pausing workers or letting them go on.
-
-        Raises:
-            DeadlineExceeded: another thread does so for longer than `timeout` seconds.
-        """
-        if (
-            self.status.home.is_elsewhere
-        ):  # A lock that a thread of the parent held would never be released here.
-            yield
-            return
-        if not self._turns.acquire(timeout=max(0.0, timeout)):
-            raise DeadlineExceeded(
-                f"waited {timeout:.3g} s for another thread that saves or loads the state, or pauses the workers"
-            )
-        try:
-            yield
-        finally:
-            self._turns.release()
-
-    def pause(self, timeout: float) -> None:
-        """Asks the workers to pause. Waits until they stand still and all their steps are committed."""
-        number = next(self._pauses)
-        with self.status.changed:
-            self.status.pause_wanted = number
-            self.status.changed.notify_all()
-        self.send_to_all(Pause(number=number))
-        event = "to pause; a step of its environment or policy takes long"
-        self.status.wait_for_none(lambda: self._stepping(number), timeout, event)
-
-    def resume(self) -> None:
-        """Lets the workers go on. In a forked child, which may leave `pause` too, it does nothing."""
-        if self.status.home.is_elsewhere:
-            return
-        with self.status.changed:
-            self.status.pause_wanted = None
-            for handle in self.handles:
-                handle.peer.paused_at = None
-        self.send_to_all(Resume())
-
     def statistics(self) -> CollectorStatistics:
         """Returns the present counters.
 
@@ -334,7 +236,7 @@ class WorkerGroup:
         is_running = self.status.is_running or (
             not self.status.is_iterating and any(handle.is_forwarding for handle in self.handles)
         )
-        return self.tally.record(running=is_running, paused=self.is_paused, workers=workers)
+        return self.tally.record(running=is_running, paused=self.pauses.are_complete, workers=workers)
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 
@@ -374,7 +276,7 @@ class WorkerGroup:
         with suppress(
             DeadlineExceeded, WorkerDied
         ):  # Rollouts that are not complete then are dropped, and counted.
-            self.pause(timeout)
+            self.pauses.begin(timeout)
 
     def _close(self) -> None:
         self.status.is_closed = True

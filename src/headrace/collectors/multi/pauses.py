@@ -1,0 +1,114 @@
+"""Pauses of workers: all stand still between two steps, and what they have collected is stored."""
+
+# Rules: collectors CF6
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from headrace.collectors.handle.group_status import GroupStatus
+from headrace.collectors.handle.handle import WorkerHandle
+from headrace.collectors.messages import Pause, Resume
+from headrace.errors import DeadlineExceeded
+
+
+class Pauses:
+    """Lets workers stand still and go on.
+
+    Args:
+        status: of the workers.
+        handles: of the workers; they may come later.
+    """
+
+    def __init__(self, status: GroupStatus, handles: Sequence[WorkerHandle]) -> None:
+        self._status = status
+        self._handles = handles
+        self._numbers = itertools.count()
+        # Held by the thread that pauses workers or lets them go on, and by the one whose `pause` is under way.
+        self._turns, self._pausing = threading.Lock(), threading.Lock()
+
+    @contextmanager
+    def pause(self, timeout: float) -> Iterator[None]:
+        """Pauses a free run for the time of a `with` block, at a user's request.
+
+        Args:
+            timeout: in seconds, for the pause to begin.
+
+        Raises:
+            RuntimeError: the workers do not run freely, or are paused already.
+            DeadlineExceeded: a step did not end in time.
+        """
+        if not (self._status.is_running and self._pausing.acquire(blocking=False)):
+            raise RuntimeError("pause: expected a collector that runs freely and is not paused")
+        try:
+            with self.alone(timeout):
+                self.begin(timeout)
+            yield
+        finally:
+            try:
+                with self.alone(timeout):  # A state that another thread takes needs them still.
+                    self.end()
+            except BaseException:
+                self.end()
+                raise
+            finally:
+                self._pausing.release()
+
+    @contextmanager
+    def alone(self, timeout: float) -> Iterator[None]:
+        """Keeps other threads, for the time of a `with` block, from pausing workers or letting them go on.
+
+        Raises:
+            DeadlineExceeded: another thread does so for longer than `timeout` seconds.
+        """
+        if self._status.home.is_elsewhere:  # A lock that a thread of the parent held is never released here.
+            yield
+            return
+        if not self._turns.acquire(timeout=max(0.0, timeout)):
+            raise DeadlineExceeded(
+                f"waited {timeout:.3g} s for another thread that saves or loads the state, or pauses the workers"
+            )
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def begin(self, timeout: float) -> None:
+        """Asks the workers to pause. Waits until they stand still and all their steps are committed."""
+        number = next(self._numbers)
+        with self._status.changed:
+            self._status.pause_wanted = number
+            self._status.changed.notify_all()
+        for handle in self._handles:
+            handle.send(Pause(number=number))
+        event = "to pause; a step of its environment or policy takes long"
+        self._status.wait_for_none(lambda: self._stepping(number), timeout, event)
+
+    def end(self) -> None:
+        """Lets the workers go on. In a forked child, which may leave `pause` too, it does nothing."""
+        if self._status.home.is_elsewhere:
+            return
+        with self._status.changed:
+            self._status.pause_wanted = None
+            for handle in self._handles:
+                handle.peer.paused_at = None
+        for handle in self._handles:
+            handle.send(Resume())
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether all workers stand still between two steps for a pause."""
+        number = self._status.pause_wanted
+        return number is not None and not self._stepping(number)
+
+    def _stepping(self, number: int) -> list[WorkerHandle]:
+        return [
+            handle
+            for handle in self._handles
+            if handle.status.delays_pause
+            or handle.is_forwarding
+            or (handle.peer.paused_at != number and not handle.status.is_restarting)
+        ]
