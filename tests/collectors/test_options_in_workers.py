@@ -182,6 +182,33 @@ def test_ch1_a_hook_that_is_set_later_sees_the_episodes_under_way(take, tmp_path
     assert t[0] % 10 == 0
 
 
+@pytest.mark.parametrize("mode", ["single", "same_step", "next_step"])
+@pytest.mark.parametrize("options", [{}, {"reset_at_each_iter": True}, {"set_truncated": True}], ids=str)
+@pytest.mark.parametrize("resets", [False, True], ids=["", "reset"])
+def test_ch1_a_hook_that_is_set_between_two_steps_of_episodes(mode, options, resets, take, tmp_path):
+    # CQ2, CR6, CE4: the episodes under way are cut, or a reset is due, before the hook has seen a step of them.
+    def after(batch):
+        after.count = getattr(after, "count", -1) + 1
+        np.savez(tmp_path / f"{after.count}.npz", **batch)
+
+    single = mode == "single"
+    made = in_turn(counter_env_fns([3, 50])) if single else lambda: counter_vector_env([3, 50], mode)
+    with hr.MultiCollector(
+        made, act, sync=True, num_workers=1, frames_per_batch=6, num_envs=2 if single else 1, **options
+    ) as collector:
+        take(collector, 1)  # The first environment has ended with it.
+        collector.post_collect_hook = after
+        if resets:
+            collector.reset()
+        batches = take(collector, 3)
+    for i, batch in enumerate(batches):
+        with np.load(tmp_path / f"{i}.npz") as seen:
+            for name in set(batch) - {"episode_id"}:
+                np.testing.assert_array_equal(seen[name], batch[name], name)
+            is_same = np.diff(seen["episode_id"]) == 0
+            np.testing.assert_array_equal(is_same, np.diff(batch["episode_id"]) == 0)
+
+
 def test_ch1_hooks_while_a_replay_is_filled(make_replay, tmp_path):
     replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=1000)
 

@@ -226,6 +226,28 @@ def test_hooks_ask_for_resets():
     assert [batch["episode_id"][0, 0] for batch in (first, second, third, fourth)] == [0, 1, 1, 2]
 
 
+class AskingFirst(Asking):
+    """Adds a column, and asks for a reset when it is first called: before the first step in rows with that column."""
+
+    def __call__(self, observation):
+        return super().__call__(observation), {"value": observation[:, 2] * 1.0}
+
+
+def test_before_the_first_step_with_the_columns_of_the_policy():
+    """CQ2, CR4: the episodes under way have no step in these rows."""
+    policy = AskingFirst({1: [True, False]})
+    with hr.Collector(
+        in_turn(counter_env_fns([100, 100])), policy, frames_per_batch=8, num_envs=2, init_random_frames=8
+    ) as collector:
+        policy.collector = collector
+        batches = [collector.next() for _ in range(3)]
+    assert [batch["t"][0].tolist() for batch in batches] == [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [batch["t"][1].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [batch["episode_id"][:, 0].tolist() for batch in batches] == [[0, 1], [2, 1], [2, 1]]
+    for batch in batches:
+        np.testing.assert_array_equal(batch["next_observation"], batch["observation"] + [0, 0, 1])
+
+
 # ---- workers ---------------------------------------------------------------------------------------------------------
 
 
@@ -371,3 +393,44 @@ class Elsewhere:
 
     def __getattr__(self, name):
         return getattr(self._replay, name)
+
+
+class StoppingFirst(Stopping):
+    """Adds a column."""
+
+    def __call__(self, observation):
+        return super().__call__(observation), {"value": observation[:, 2] * 1.0}
+
+
+@pytest.mark.parametrize("has_hook", [False, True])
+def test_workers_before_the_first_step_with_the_columns_of_the_policy(has_hook, tmp_path):
+    """CQ2, CR4: the policy is asked for its columns, and the reset comes meanwhile."""
+    gate = Gate(tmp_path, 0)
+    with hr.MultiCollector(
+        lambda: CounterEnv(100),
+        policy_factory=lambda: StoppingFirst(gate, {1}),
+        sync=True,
+        num_workers=1,
+        frames_per_batch=4,
+        init_random_frames=4,
+    ) as collector:
+        if has_hook:
+            collector.post_collect_hook = lambda batch: None
+        first = collector.next(timeout=40)
+
+        def reset():
+            collector.reset()
+            is_sent = threading.Event()
+            PEERS.call_soon(is_sent.set)
+            assert is_sent.wait(20)
+
+        thread = threading.Thread(target=gate.hold, args=(reset,))
+        thread.start()
+        others = [collector.next(timeout=40) for _ in range(2)]
+        thread.join()
+        assert collector.statistics().restarts == 0
+    assert [batch["t"][0].tolist() for batch in (first, *others)] == [
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]

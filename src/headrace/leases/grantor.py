@@ -112,9 +112,18 @@ class LeaseGrantor:
     def _owe(self, purpose: Purpose, pages: int = 1) -> None:
         self._owed.extend([purpose] * pages)
 
-    def continue_from(self, other: LeaseGrantor) -> None:
-        """Continues the episodes of another writer of these lanes, whose steps are in another store."""
-        self._block.lane_steps[:] = other._block.lane_steps
+    @property
+    def lane_steps(self) -> NDArray[np.uint32]:
+        """uint32[lanes], the index of each lane's next step in its episode; 0: none is under way."""
+        return self._block.lane_steps
+
+    def continue_episodes(self, lane_steps: NDArray[np.integer]) -> None:
+        """Continues episodes whose steps so far are in another store.
+
+        Args:
+            lane_steps: of the writer of these steps.
+        """
+        self._block.lane_steps[:] = lane_steps
 
     @property
     def owes_pages(self) -> bool:

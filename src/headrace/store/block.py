@@ -218,7 +218,17 @@ class LaneBlock:
             lanes: int64[m], rising.
             final_rows: int64[m]: rows of the store whose columns are written; see `WrittenSteps`.
         """
-        self.kernel.end_written(lanes, final_rows)
+        if self.last < 0:
+            self._end_elsewhere(lanes, final_rows)
+        else:
+            self.kernel.end_written(lanes, final_rows)
+
+    def _end_elsewhere(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+        """Ends episodes all of whose steps are in another store: no row of this one links to their final rows."""
+        pages, page_rows = self._store.arrays.pages, self._store.arrays.page_rows
+        for row in final_rows.tolist():  # They rise in the order in which their pages were leased.
+            pages[row // page_rows, USED] = row % page_rows + 1
+        self.lane_steps[lanes] = 0
 
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class WorkerRows:
         self._connect(self._items or Destination(self._new_store(Signature.from_json(signature))))
         if before is not None:
             grantor, connection, store = before
-            self._grantor.continue_from(grantor)
+            self._grantor.continue_episodes(grantor.lane_steps)
             connection.close()
             store.close()
         rows = RowsAt.of(self._store, self._writer, begins_pages=self._owns_store)

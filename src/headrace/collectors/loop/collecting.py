@@ -230,6 +230,11 @@ class CollectingLoop:
         return lengths
 
     @property
+    def is_open(self) -> NDArray[np.bool_]:
+        """bool[n], environments in an episode of which a step was taken."""
+        return self._goes_on.copy() if self._writer is None else self._writer.is_open | self._goes_on
+
+    @property
     def must_reset(self) -> bool:
         """Whether the next rollout begins with a reset of all environments."""
         # Rules: collectors CR6
@@ -266,14 +271,13 @@ class CollectingLoop:
         """Returns everything that the next step depends on, but for the weights of the policy."""
         # Rules: collectors CQ3
         num_envs = self.stepper.num_envs
-        is_open = self._goes_on.copy() if self._writer is None else self._writer.is_open | self._goes_on
         return {
             "num_envs": num_envs,
             "begun": self.frames_begun,
             "has_acted": self.extras is not None,
             "is_fresh": self._is_fresh,
             "observations": self.following(),
-            "is_open": is_open,
+            "is_open": self.is_open,
             "recording": self._recording.state_dict(),
             "counter": self._totals.state_dict(),
             "stepper": self.stepper.state_dict(),

@@ -56,7 +56,7 @@ class LocalRows:
         self._grantor.lease_owed()
         self._writer = PageWriter(store.columns, store.arrays.page_rows, observed, num_envs, self._next_page)
         if before is not None:
-            self._grantor.continue_from(before._grantor)
+            self._grantor.continue_episodes(before._grantor.lane_steps)
         loop.write_to(self._writer)
 
     def _take(self, *messages: Message) -> None:

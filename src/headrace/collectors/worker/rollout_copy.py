@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
@@ -32,22 +33,20 @@ class RolloutCopy:
     Args:
         loop: the collecting loop.
         worker_idx: of the batches.
+        signature: of the columns that the loop writes.
     """
 
-    def __init__(self, loop: CollectingLoop, worker_idx: int) -> None:
+    def __init__(self, loop: CollectingLoop, worker_idx: int, signature: Signature) -> None:
         num_envs = loop.stepper.num_envs
         self._loop = loop
         numbering = EpisodeNumbering(num_envs)
         self._maker = BatchMaker(num_envs, numbering, ViewColumns(loop.views, num_envs), worker_idx)
-        lengths = loop.episode_lengths
-        is_open = lengths > 0
+        lengths, is_open = loop.episode_lengths, loop.is_open
         ids = np.cumsum(is_open) - 1
         state = {"next_id": int(is_open.sum()), "ids": ids, "lengths": lengths}
         numbering.load_state_dict(state)
-        # Lanes whose episodes were under way before the first rollout: their next step is not the first one.
-        self._continued = np.flatnonzero(is_open)
-        self._signature: Signature | None = None
-        self._grantor: LeaseGrantor | None = None
+        # Episodes may be under way: their next step is not the first one.
+        self._begin(signature, np.maximum(lengths, 1) * is_open)
 
     def begin(self, signature: Signature) -> None:
         """Begins a rollout.
@@ -57,7 +56,11 @@ class RolloutCopy:
         """
         if signature == self._signature:
             return
-        loop, num_envs, before = self._loop, self._loop.stepper.num_envs, self._grantor
+        self._begin(signature, self._grantor.lane_steps)
+
+    def _begin(self, signature: Signature, lane_steps: NDArray[np.integer]) -> None:
+        """Continues in a store of these columns."""
+        loop, num_envs = self._loop, self._loop.stepper.num_envs
         store = rollout_store(signature, loop.steps, num_envs, Arena.private_sparse)
         self._signature = signature
         self._reader = BlockReader(store, num_envs, loop.observed)
@@ -67,8 +70,7 @@ class RolloutCopy:
         )
         self._grantor.open(loop.observed)
         self._grantor.lease_owed()
-        if before is not None:
-            self._grantor.continue_from(before)
+        self._grantor.continue_episodes(lane_steps)
 
     def add_report(self, writer: PageWriter, commit: Commit) -> None:
         """Copies the steps of the report that the writer has just made, and the ends of the episodes that it cuts."""
@@ -83,13 +85,10 @@ class RolloutCopy:
             self._forwarder.cut(*writer.cuts_of(commit))
 
     def _commit(self, commit: Commit, columns: Columns, finals: Columns) -> None:
-        assert self._grantor is not None
         self._grantor.commit(commit, columns, finals, self._following)
 
     def take(self) -> Batch:
         """Returns the rollout as a batch `[n, T, ...]`."""
         arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._loop.steps)
         self._reader.copy_into(arrays, 0)
-        arrays.starts[0, self._continued] = False
-        self._continued = self._continued[:0]
         return self._maker.finish(arrays)

@@ -337,7 +337,7 @@ class Worker:
         elif self._copy is None and self._staged is None:
             from headrace.collectors.worker.rollout_copy import RolloutCopy
 
-            self._copy = RolloutCopy(self.loop, self._idx)
+            self._copy = RolloutCopy(self.loop, self._idx, self._signature)
 
     def _pause_if_asked(self) -> None:
         inbox = self._inbox
@@ -375,7 +375,7 @@ class Worker:
         self._channel.send(MoreColumns(signature=self.loop.signature.to_json(), is_loaded=True))
         self._open_rows()
         if self._copy is not None:
-            self._copy = type(self._copy)(self.loop, self._idx)
+            self._copy = type(self._copy)(self.loop, self._idx, self._signature)
         self._inbox.interrupts = True  # Resets that have come wait for the next step.
         raise Loaded
 
