@@ -62,7 +62,7 @@ class ReplayCore:
             )
         capacity = None if capacity is None else check_count("capacity", capacity, 1)
         descriptions = checked_tables(tables)
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(None if seed is None else check_count("seed", seed, 0))
         if path is None:
             self._begin(Store(signature, capacity), random, clock)
             self._use((table, self._new_ring(table), None) for table in descriptions)

@@ -269,9 +269,10 @@ def test_check_starts_nothing(settings, tmp_path):
     ("old", "new", "message"),
     [
         ('token = { environment = "HEADRACE_TOKEN" }', "", "s.toml:2: address: other machines reach tcp://0.0.0.0:1"),
-        ("batch_size = 2", "batch_size = 0", "s.toml:20: queues.q: batch_size: "),
+        ("batch_size = 2", "batch_size = 0", "s.toml:21: queues.q.batch_size: expected "),
         ("batch_size = 2", "batch_size = 1_000_000_000_000", "s.toml:20: queues.q: expected batches that fit into "),
-        ("capacity = 100", "capacity = 0", "s.toml:11: replays.r: capacity: "),
+        ("capacity = 100", "capacity = 0", "s.toml:12: replays.r.capacity: expected "),
+        ("capacity = 100", "seed = -1", "s.toml:12: replays.r.seed: expected an integer >= 0, got -1"),
     ],
 )  # fmt: skip
 def test_check_finds_settings_that_do_not_fit_together(tmp_path, old, new, message):

@@ -158,13 +158,13 @@ def test_every_form(read, tmp_path, monkeypatch):
         (
             "max_size = 5",
             "max_size = 0",
-            "7: replays.r.tables.t: table 't': max_size: expected an integer >= 1, got 0",
+            "10: replays.r.tables.t.max_size: expected an integer >= 1, got 0",
         ),
         *(
             (
                 "max_size = 5",
                 f"max_size = 5\nnew_priority = {bad}",
-                "7: replays.r.tables.t: table 't': new_priority: expected a finite number >= 0 or 'largest', got ",
+                "11: replays.r.tables.t.new_priority: expected a finite number >= 0 or 'largest', got ",
             )
             for bad in ("-1", '"max"', "true", "nan", "[]")
         ),
@@ -178,7 +178,7 @@ def test_every_form(read, tmp_path, monkeypatch):
             '"Uniform", replace = 1',
             "8: replays.r.tables.t.sampler.replace: unknown key; expected one of kind, ",
         ),
-        ('"Uniform"', '"Prioritized", priority_exponent = -1', "8: replays.r.tables.t.sampler: "),
+        ('"Uniform"', '"Prioritized", priority_exponent = -1', "8: replays.r.tables.t.sampler.priority_exponent: "),
         (
             "max_size = 5",
             "max_size = 5\nrate_limiter = { n = 1 }",
@@ -192,7 +192,12 @@ def test_every_form(read, tmp_path, monkeypatch):
         (
             "max_size = 5",
             'max_size = 5\nrate_limiter = { kind = "MinSize", n = 0 }',
-            "11: replays.r.tables.t.rate_limiter: ",
+            "11: replays.r.tables.t.rate_limiter.n: expected an integer >= 1, got 0",
+        ),
+        (
+            "max_size = 5",
+            'max_size = 5\n[replays.r.tables.t.rate_limiter]\nkind = "MinSize"\n\nn = 0',
+            "14: replays.r.tables.t.rate_limiter.n: expected an integer >= 1, got 0",
         ),
         (
             "max_size = 5",
@@ -204,13 +209,13 @@ def test_every_form(read, tmp_path, monkeypatch):
             'max_size = 5\nrate_limiter = { kind = "MinSize", n = 9 }',
             "7: replays.r.tables.t: table 't': the rate limiter waits for 9 items",
         ),
-        ('{ dtype = "int64" }', '{ dtype = "int63" }', "6: replays.r.signature.x: "),
+        ('{ dtype = "int64" }', '{ dtype = "int63" }', "6: replays.r.signature.x.dtype: expected "),
         (
             '{ dtype = "int64" }',
             '{ dtype = "int64", shap = [1] }',
             "6: replays.r.signature.x.shap: unknown key of an array",
         ),
-        ('{ dtype = "int64" }', '{ dtype = "int64", shape = [-1] }', "6: replays.r.signature.x: "),
+        ('{ dtype = "int64" }', '{ dtype = "int64", shape = [-1] }', "6: replays.r.signature.x.shape: expected "),
         ('{ dtype = "int64" }', "7", "6: replays.r.signature.x: expected an array such as { dtype = "),
         ('x = { dtype = "int64" }', '"a/b" = { dtype = "int64" }', "5: replays.r.signature: "),
         ("tcp://127.0.0.1:9000", "http://127.0.0.1", "2: address: expected 'tcp://host:port'"),

@@ -18,6 +18,8 @@ _Section = TypeVar("_Section", bound=msgspec.Struct)
 # Parts of the messages of msgspec.
 _PLACE = re.compile(r"^(.*?)(?: - at `\$(.*)`)?$")
 _NAMED = re.compile(r"Object (contains unknown|missing required) field `(.*)`")
+# How messages of classes begin: with the name of an argument, behind that of the table or class.
+_ARGUMENT = re.compile(r"(?:table '.*?': |\w+: )?(\w+): (.*)", re.DOTALL)
 _END_OF_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -73,8 +75,15 @@ class Document:
         try:
             yield
         except (ValueError, TypeError) as error:
-            # Messages of a class begin with the name of its argument, which the key repeats.
-            raise self.error(key, str(error).removeprefix(f"{key[-1]}: ")) from error
+            raise self.error(*self._of_argument(key, str(error))) from error
+
+    def _of_argument(self, key: Key, text: str) -> tuple[Key, str]:
+        """Returns the key of the argument with whose name a class's message begins, and the rest of the message."""
+        found = _ARGUMENT.fullmatch(text)
+        if found is None:
+            return key, text
+        inner = (*key, found[1])
+        return (inner, found[2]) if _holds(self.values, inner) else (key, text.removeprefix(f"{key[-1]}: "))
 
     def _explained(self, text: str, key: Key, kind: type[msgspec.Struct]) -> click.BadParameter:
         parts = _PLACE.fullmatch(text)
