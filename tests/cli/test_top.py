@@ -148,6 +148,7 @@ def test_a_server(server):
     lines = [re.split(r"\s{2,}", line.strip()) for line in result.output.splitlines()]
     assert lines[0][0].startswith("server: version ")
     assert ["clients", "1 now, 1 ever"] in lines
+    assert ["checkpoints", "no directory"] in lines
     assert ["t", "0", "3", "0", "0", "0/1", "1 items to go", "-"] in lines
     assert ["q\\x1b[31m", "1", "0", "0", "0", "0", "0"] in lines
     told = json.loads(top(server.address, "--json", HEADRACE_TOKEN="s3cret").output)
@@ -162,6 +163,19 @@ def test_bounds_that_are_not_finite_are_null():
     ):
         told = strict_json(top(server.address, "--json").output)
     assert told["replays"]["r"]["tables"]["replay"]["max_diff"] is None
+
+
+def test_the_checkpoints_of_a_server(tmp_path):
+    with (
+        hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.uniform(9)]) as replay,
+        hr.Server({"r": replay}, checkpoint=tmp_path) as server,
+    ):
+        assert "checkpoints  0 saved, 0 failed\n" in top(server.address, "--once").output
+        server.checkpoint()
+        assert re.search(
+            r"checkpoints  1 saved, 0 failed, newest .* s ago, took .* s\n",
+            top(server.address, "--once").output,
+        )
 
 
 def test_the_token_of_a_server_comes_from_the_environment(server):

@@ -110,6 +110,28 @@ def test_every_number_of_the_records_is_there_or_is_left_out_on_purpose():
     assert {field.name for field in fields(ServerStatistics)} - shown == {"served", "version"}
 
 
+def test_checkpoints_of_a_server(tmp_path):
+    """Without a directory, and before the first save, there is no age to alarm on."""
+    with hr.Replay(SIGNATURE, [hr.Table.queue("t", 5)]) as replay:
+        for settings, names in (
+            ({}, set()),
+            ({"checkpoint": tmp_path}, {"checkpoints_total", "failed_checkpoints_total"}),
+        ):
+            with hr.Server({"r": replay}, **settings) as server:
+                recorder = Recorder(WholeServer(server, server.served), Collector())
+                recorder.take()
+                found, _ = scrape(recorder)
+                told = {name.removeprefix("headrace_server_") for name, *_ in found if "checkpoint" in name}
+                assert told == names
+                if settings:
+                    server.checkpoint()
+                    recorder.take()
+                    found, text = scrape(recorder)
+                    assert found["headrace_server_checkpoints_total",] == 1
+                    assert found["headrace_server_checkpoint_age_seconds",] >= 0
+                    check_names(text)
+
+
 def test_a_server_with_a_queue():
     with (
         hr.Replay(SIGNATURE, [hr.Table.queue("t", 5)]) as replay,

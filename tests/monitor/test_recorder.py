@@ -218,7 +218,7 @@ class Counting:
         if self.served is None:
             raise hr.Closed("the server is stopped")
         records = {name: each.statistics() for name, each in self.served.items()}
-        return ServerStatistics(1, 2, 3, 4, 5, self.bytes_in, 60, 7.0, "1.2", records)
+        return ServerStatistics(1, 2, 3, 4, 5, self.bytes_in, 60, 7.0, "1.2", 2, 1, 30.0, 0.5, records)
 
 
 def test_rates_of_a_server_and_its_queues(clock, monkeypatch):

@@ -83,7 +83,8 @@ def test_arrays_of_any_size_and_dtype_are_aligned(tmp_path, is_unix, views):
                 )
                 keys = batch.info.keys
                 for found in (batch, remote.get("t", keys, views=views)):
-                    assert found.info.keys.flags.aligned and (found.info.keys == keys).all()
+                    assert found.info.keys.flags.aligned
+                    assert (found.info.keys == keys).all()
                     for name, array in found.data.items():
                         assert array.flags.aligned, (size, name)
                         np.testing.assert_array_equal(array, expected.data[name])

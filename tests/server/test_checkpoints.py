@@ -6,6 +6,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import CheckpointError
+from headrace.server.serving.checkpoints import Checkpoints
+from headrace.testing import FakeClock
 
 
 @pytest.fixture
@@ -85,6 +87,37 @@ def test_one_failure_does_not_keep_the_others_from_being_saved(replay, tmp_path)
             server.stop()
         server.stop()
     assert rows(tmp_path / "c" / "r") == [5]
+
+
+def test_saves_are_counted(replay, tmp_path):
+    """As statistics, for the live page and Prometheus; a server without a directory has none to count."""
+
+    def counts(record):
+        return record.checkpoints, record.failed_checkpoints, record.checkpoint_age, record.checkpoint_seconds
+
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        assert counts(client.statistics()) == (None, None, None, None)
+    clock = FakeClock()
+    saves = Checkpoints({"r": replay}, tmp_path / "c", None, clock)
+    saves.save()
+    clock.advance(30.0)
+    assert saves.counts() == (1, 0, 30.0, 0.0)
+    (tmp_path / "c" / "r").rename(tmp_path / "elsewhere")
+    (tmp_path / "c" / "r").write_text("a file in the way")
+    with pytest.raises(CheckpointError):
+        saves.save()
+    assert saves.counts() == (1, 1, 30.0, 0.0)
+
+
+def test_a_client_sees_the_saves_of_its_server(replay, tmp_path):
+    with hr.Server({"r": replay}, checkpoint=tmp_path) as server, hr.Client(server.address) as client:
+        assert client.statistics().checkpoint_age is None
+        client.checkpoint()
+        record = client.statistics()
+        assert (record.checkpoints, record.failed_checkpoints) == (1, 0)
+        assert record.checkpoint_age >= 0
+        assert record.checkpoint_seconds > 0
+        assert server.statistics().checkpoints == 1
 
 
 class SlowDisk:

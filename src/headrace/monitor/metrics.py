@@ -97,6 +97,12 @@ _OF_SERVER = (
     _Series("received_bytes", "bytes_in", "Bytes from clients.", _COUNTER),
     _Series("sent_bytes", "bytes_out", "Bytes to clients.", _COUNTER),
     _Series("uptime_seconds", "seconds_up", "Time since the start."),
+    _Series("checkpoints", "checkpoints", "Saves of all replays.", _COUNTER),
+    _Series("failed_checkpoints", "failed_checkpoints", "Saves that left out some replays.", _COUNTER),
+    _Series(
+        "checkpoint_age_seconds", "checkpoint_age", "Time since the newest save; absent before the first."
+    ),
+    _Series("checkpoint_seconds", "checkpoint_seconds", "Time that the newest save took."),
 )
 _OF_COLLECTOR = (
     _Series("frames", "frames", "Frames handed out.", _COUNTER),

@@ -11,7 +11,7 @@ from headrace.statistics import ReplayStatistics
 
 @dataclass(frozen=True)
 class ConnectionCounts:
-    """Counters of the connections of a server.
+    """Counters of a server: its connections and checkpoints.
 
     Attributes:
         connections, connections_total: whose handshake succeeded: now, and ever.
@@ -21,6 +21,10 @@ class ConnectionCounts:
         bytes_in, bytes_out: bytes of all connections.
         seconds_up: since the start.
         version: of Headrace.
+        checkpoints, failed_checkpoints: saves of the replays since the start; one that failed left out some replays.
+            None: the server has no directory for checkpoints.
+        checkpoint_age: seconds since the newest save that succeeded; None: there was none.
+        checkpoint_seconds: that it took.
     """
 
     connections: int
@@ -32,6 +36,10 @@ class ConnectionCounts:
     bytes_out: int
     seconds_up: float
     version: str
+    checkpoints: int | None
+    failed_checkpoints: int | None
+    checkpoint_age: float | None
+    checkpoint_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,8 @@ class ServerStatistics(ConnectionCounts):
 
     Attributes:
         connections, connections_total, rejected_handshakes, protocol_errors, truncated_frames, bytes_in, bytes_out,
-            seconds_up, version: see `ConnectionCounts`.
+            seconds_up, version, checkpoints, failed_checkpoints, checkpoint_age, checkpoint_seconds: see
+            `ConnectionCounts`.
         served: the record of each replay and queue, by name.
     """
 

@@ -234,7 +234,8 @@ class ReplayContract(ABC):
                 assert ask("t", 10**30) is False
             with pytest.raises(ValueError, match="max_size: expected at most"):
                 replay.table("t").configure(max_size=10**20)
-            replay.table("t").configure(max_size=np.int64(9))
+            nine: Any = np.int64(9)
+            replay.table("t").configure(max_size=nine)
             assert type(replay.table("t").statistics().max_size) is int
 
     def test_a_batch_that_can_never_be_served_is_refused_at_once(self) -> None:

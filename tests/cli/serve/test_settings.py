@@ -178,7 +178,11 @@ def test_every_form(read, tmp_path, monkeypatch):
             '"Uniform", replace = 1',
             "8: replays.r.tables.t.sampler.replace: unknown key; expected one of kind, ",
         ),
-        ('"Uniform"', '"Prioritized", priority_exponent = -1', "8: replays.r.tables.t.sampler.priority_exponent: "),
+        (
+            '"Uniform"',
+            '"Prioritized", priority_exponent = -1',
+            "8: replays.r.tables.t.sampler.priority_exponent: ",
+        ),
         (
             "max_size = 5",
             "max_size = 5\nrate_limiter = { n = 1 }",
@@ -215,7 +219,11 @@ def test_every_form(read, tmp_path, monkeypatch):
             '{ dtype = "int64", shap = [1] }',
             "6: replays.r.signature.x.shap: unknown key of an array",
         ),
-        ('{ dtype = "int64" }', '{ dtype = "int64", shape = [-1] }', "6: replays.r.signature.x.shape: expected "),
+        (
+            '{ dtype = "int64" }',
+            '{ dtype = "int64", shape = [-1] }',
+            "6: replays.r.signature.x.shape: expected ",
+        ),
         ('{ dtype = "int64" }', "7", "6: replays.r.signature.x: expected an array such as { dtype = "),
         ('x = { dtype = "int64" }', '"a/b" = { dtype = "int64" }', "5: replays.r.signature: "),
         ("tcp://127.0.0.1:9000", "http://127.0.0.1", "2: address: expected 'tcp://host:port'"),

@@ -69,7 +69,16 @@ def _server_rows(server: Mapping[str, Any]) -> list[list[str]]:
         ["refused", f"{short(server['rejected_handshakes'])} handshakes, {short(server['protocol_errors'])} protocol "
          f"errors, {short(server['truncated_frames'])} cut messages"],
         ["bytes/s", f"{short(now['bytes_in'])} in, {short(now['bytes_out'])} out"],
+        ["checkpoints", _checkpoints(server)],
     ]  # fmt: skip
+
+
+def _checkpoints(server: Mapping[str, Any]) -> str:
+    if server["checkpoints"] is None:
+        return "no directory"
+    age, seconds = server["checkpoint_age"], server["checkpoint_seconds"]
+    newest = "" if age is None else f", newest {_duration(age)} ago, took {_duration(seconds)}"
+    return f"{short(server['checkpoints'])} saved, {short(server['failed_checkpoints'])} failed{newest}"
 
 
 def _queue_row(name: str, queue: Mapping[str, Any]) -> list[Any]:

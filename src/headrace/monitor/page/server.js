@@ -5,6 +5,13 @@ function factsOf(text) {
   return text.map(([title, value]) => make("span", "", `${title} `, make("b", "", String(value))));
 }
 
+function checkpointFacts(record) {
+  if (record.checkpoints === null) return [["checkpoints", "no directory"]];
+  const newest = record.checkpoint_age === null ? [] :
+    [["newest", `${duration(record.checkpoint_age)} ago`], ["took", duration(record.checkpoint_seconds)]];
+  return [["checkpoints", short(record.checkpoints)], ["failed", short(record.failed_checkpoints)], ...newest];
+}
+
 export function drawServer() {
   const facts = make("div", "facts"), inNow = make("span", "soft"), outNow = make("span", "soft");
   const received = plot(["--inserts"], { least: 60 }), sent = plot(["--samples"], { least: 60 });
@@ -16,7 +23,7 @@ export function drawServer() {
     facts.replaceChildren(...factsOf([["clients", short(record.connections)], ["ever", short(record.connections_total)],
       ["rejected handshakes", short(record.rejected_handshakes)], ["protocol errors", short(record.protocol_errors)],
       ["cut messages", short(record.truncated_frames)], ["received", bytes(record.bytes_in)], ["sent", bytes(record.bytes_out)],
-      ["up", duration(record.seconds_up)], ["version", record.version]]));
+      ...checkpointFacts(record), ["up", duration(record.seconds_up)], ["version", record.version]]));
     const now = record.rates.now;
     inNow.textContent = now ? `${bytes(now.bytes_in)}/s` : "";
     outNow.textContent = now ? `${bytes(now.bytes_out)}/s` : "";

@@ -176,6 +176,7 @@ class Connections:
     # ---- statistics ------------------------------------------------------------------------------------------------
 
     def _counts(self) -> ConnectionCounts:
+        saves = None if self.checkpoints is None else self.checkpoints.counts()
         with self._lock:
             open_now = tuple(self._open)
             return ConnectionCounts(
@@ -188,6 +189,10 @@ class Connections:
                 bytes_out=self._bytes_out + sum(each.channel.bytes_out for each in open_now),
                 seconds_up=time.monotonic() - self._began,
                 version=self.version,
+                checkpoints=None if saves is None else saves.saved,
+                failed_checkpoints=None if saves is None else saves.failed,
+                checkpoint_age=None if saves is None else saves.age,
+                checkpoint_seconds=None if saves is None else saves.seconds,
             )
 
     def statistics(self) -> ServerStatistics:
