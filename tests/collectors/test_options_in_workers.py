@@ -3,6 +3,7 @@
 import sys
 
 import cloudpickle
+import gymnasium
 import numpy as np
 import pytest
 
@@ -366,3 +367,62 @@ def test_ch1_the_hook_sees_resets_as_the_batch_does(options, take, tmp_path):
             for name in batch:
                 np.testing.assert_array_equal(seen[name], batch[name], name)
     assert max(batch["episode_id"].max() for batch in batches) > 6
+
+
+class Drawn(gymnasium.Env):
+    """Draws everything from its own generator: one reset or one action more or less changes all that follows."""
+
+    observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def _draw(self, action=0):
+        return (self.np_random.normal(size=2) + action).clip(-9, 9).astype(np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action):
+        return self._draw(action), 1.0, bool(self.np_random.random() < 0.3), False, {}
+
+
+SOME = [True, False, False, True]
+SCRIPTS = {
+    "before the first step": lambda c: c.reset(SOME),
+    "all before the first step": lambda c: c.reset(),
+    "twice": lambda c: (c.next(40), c.reset(SOME), c.reset([False, False, True, True])),
+    "before seeds": lambda c: (c.next(40), c.reset(SOME), c.set_seed(5)),
+    "after seeds": lambda c: (c.next(40), c.set_seed(5), c.reset(SOME), c.reset()),
+    "between batches": lambda c: (c.next(40), c.reset(SOME), c.next(40), c.next(40), c.reset()),
+}
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=list(SCRIPTS))
+def test_cs5_cq2_resets_are_one_reset_before_the_next_step(script, resets):
+    # Also together with the reset of `reset_at_each_iter`, and with the seeds of the start.
+    common = {"frames_per_batch": 24, "seed": 3, "reset_at_each_iter": resets}
+    with (
+        hr.Collector(Drawn, num_envs=4, **common) as inline,
+        hr.MultiCollector(Drawn, sync=True, num_workers=2, num_envs=2, **common) as workers,
+    ):
+        script(inline)
+        script(workers)
+        for _ in range(2):
+            one, other = inline.next(40), workers.next(40)
+            for name in set(one) - {"episode_id"}:
+                np.testing.assert_array_equal(one[name], other[name], name)
+
+
+def test_cs5_cr7_environments_that_wait_use_up_no_random_actions():
+    # A worker all of whose environments wait takes no step; inline those of another worker go on.
+    common = {"frames_per_batch": 40, "seed": 3, "reset_at_each_iter": True, "reset_when_done": False}
+    with (
+        hr.Collector(Drawn, num_envs=4, **common) as inline,
+        hr.MultiCollector(Drawn, sync=True, num_workers=2, num_envs=2, **common) as workers,
+    ):
+        for _ in range(4):
+            one, other = inline.next(40), workers.next(40)
+            assert not one["mask"].all()
+            for name in set(one) - {"episode_id"}:
+                np.testing.assert_array_equal(one[name], other[name], name)

@@ -75,6 +75,8 @@ class RecordingStepper:
         self._stepper = stepper
         self._num_envs = stepper.num_envs
         self._random = RandomActions(stepper.action_space, stepper.num_envs)
+        # The environments that take part in the next step; None: all.
+        self._active: Indices | None = None
         self._actor = actor
         self._remembers = self._actor is not None and self._actor.remembers
         self._lengths = np.zeros(stepper.num_envs, np.int64)
@@ -150,7 +152,7 @@ class RecordingStepper:
         actions: Columns
         extras: Columns = NO_COLUMNS
         if at_random or self._actor is None:
-            actions, version = self._random.draw(), RANDOM_VERSION
+            actions, version = self._random.draw(self._active), RANDOM_VERSION
         else:
             actions, extras, version = self._act(self._actor, row)
         acted = clock()

@@ -48,6 +48,10 @@ class WaitingStepper(RecordingStepper):
         """See `RecordingStepper.reset`."""
         super().reset(row, seeds, envs)
         self._waits[slice(None) if envs is None else envs] = False
+        self._note_active()
+
+    def _note_active(self) -> None:
+        self._active = np.flatnonzero(~self._waits) if self._waits.any() else None
 
     @property
     def all_wait(self) -> bool:
@@ -63,6 +67,7 @@ class WaitingStepper(RecordingStepper):
         """See `RecordingStepper.load_state_dict`."""
         super().load_state_dict(state)
         self._waits[:] = state["waits"]
+        self._note_active()
         for name, column in self._last_seen.items():
             column[...] = state["last_seen"][name]
 
@@ -79,8 +84,7 @@ class WaitingStepper(RecordingStepper):
 
     def _step_envs(self, actions: Columns, next_row: Columns) -> StepResult:
         waiting = np.flatnonzero(self._waits)
-        active = np.flatnonzero(~self._waits) if waiting.size else None
-        result = self._stepper.step(actions, next_row, active)
+        result = self._stepper.step(actions, next_row, self._active)
         result.waiting = waiting
         self._show_last(next_row, waiting)
         return result
@@ -97,6 +101,7 @@ class WaitingStepper(RecordingStepper):
         for name, column in next_row.items():
             self._last_seen[name][ended] = column[ended]
         self._waits[ended] = True
+        self._note_active()
         return ended, NO_ENVS
 
     def _cut_long(self, result: StepResult) -> Indices:

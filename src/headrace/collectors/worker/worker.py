@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import cloudpickle
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.loop.collecting import CollectingLoop
@@ -23,7 +24,6 @@ from headrace.collectors.messages import (
     Progress,
     Ready,
     Reset,
-    Seed,
 )
 from headrace.collectors.updates.models import POLICY, models_of
 from headrace.collectors.updates.reading import WeightReading
@@ -88,7 +88,9 @@ class Worker:
             policy = self.loop.policy
             self._models = models_of(policy, dict.fromkeys((POLICY, *task.model_paths)))
             self._weights = WeightReading(policy, self._models, task.weight_ends, self.loop.times)
-            self.loop.restart(seeds.of_environments(self.loop.stepper.num_envs))
+            # Used again for environments that are reset before the first step.
+            self._first_seeds = seeds.of_environments(self.loop.stepper.num_envs)
+            self.loop.restart(self._first_seeds)
             if not task.random_frames:
                 self._learn_columns()
             self._say_ready()
@@ -213,7 +215,7 @@ class Worker:
             turn.left = 0  # Of a loaded state, whose steps so far the collector does not have.
             self._hooks.before()
             if loop.must_reset:
-                self._begin_anew(None, None)
+                self._reset_also(np.ones(loop.stepper.num_envs, np.bool_))
             turn.begin(loop.steps, at_random=proceed.at_random)
         if not turn.at_random and self._learn_columns():
             self._channel.send(MoreColumns(signature=loop.signature.to_json()))
@@ -249,6 +251,7 @@ class Worker:
             elif closes or writer.must_report:
                 self._report(closes_rollout=closes)
                 writer.turn()
+        self._first_seeds = None
 
     def _report(self, *, closes_rollout: bool) -> None:
         continued = self.loop.continued
@@ -303,16 +306,21 @@ class Worker:
             self._pause_if_asked()
         self.loop.times.note("wait", begin)
         while inbox.resets:
-            self._reset(inbox.resets.popleft())
+            self._reset_also(np.zeros(self.loop.stepper.num_envs, np.bool_))
 
-    def _reset(self, asked: Seed | Reset) -> None:
-        self._resets += 1
-        if isinstance(asked, Reset):
-            is_all = len(asked.envs) == self.loop.stepper.num_envs
-            self._begin_anew(None if is_all else np.array(asked.envs, np.intp), None)
-            return
-        self._seeds.use(asked.seed)
-        self._begin_anew(None, asked.seeds)
+    def _reset_also(self, chosen: NDArray[np.bool_]) -> None:
+        """Resets environments where `chosen`, bool[n], and those of all resets that were asked for, each once."""
+        # Rules: collectors CS5. Inline they are reset together, too.
+        inbox, seeds = self._inbox, self._first_seeds if self._turn.left == self.loop.steps else None
+        while inbox.resets:
+            asked = inbox.resets.popleft()
+            self._resets += 1
+            if isinstance(asked, Reset):
+                chosen[asked.envs] = True
+                continue
+            self._seeds.use(asked.seed)
+            chosen[:], seeds = True, asked.seeds
+        self._begin_anew(None if chosen.all() else np.flatnonzero(chosen), seeds)
 
     def _begin_anew(self, envs: Indices | None, seeds: list[int] | None) -> None:
         """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
@@ -373,6 +381,7 @@ class Worker:
         """
         self._inbox.rollouts.clear()
         self._channel.send(MoreColumns(signature=self.loop.signature.to_json(), is_loaded=True))
+        self._first_seeds = None
         self._open_rows()
         if self._copy is not None:
             self._copy = type(self._copy)(self.loop, self._idx, self._signature)
