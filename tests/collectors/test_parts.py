@@ -68,23 +68,25 @@ def test_numbering_against_a_plain_count(history):
 def test_totals_of_episodes_against_a_plain_sum(history):
     # CT: the returns and lengths of statistics.
     steps, ended, masked, restarted = history
-    ended = ended & ~masked
     rewards = np.arange(ended.size, dtype=np.float32).reshape(ended.shape)
     envs = np.arange(ended.shape[1])
     totals = EpisodeTotals(len(envs))
     open_, expected = [(0.0, 0)] * len(envs), []
     for begin in range(0, len(ended), steps):
         part = slice(begin, begin + steps)
+        last = begin + steps - 1
+        going_on = envs[ended[last] & ~masked[last]][::2].copy()
         if restarted[begin]:
             totals.reset(envs[1:])
             open_[1:] = [(0.0, 0)] * (len(envs) - 1)
         for step in range(begin, begin + steps):
             for env in envs[~masked[step]]:
                 open_[env] = (open_[env][0] + float(rewards[step, env]), open_[env][1] + 1)
-                if ended[step, env]:
+                if ended[step, env] and not (step == last and env in going_on):
                     expected.append(open_[env])
                     open_[env] = (0.0, 0)
-        assert totals.add(rewards[part], ended[part], ~masked[part]) == expected
+        rows = np.flatnonzero(masked[part])
+        assert totals.add(rewards[part], ended[part], rows, going_on) == expected
         expected.clear()
 
 

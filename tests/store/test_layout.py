@@ -24,6 +24,7 @@ def constants_of(text: str) -> dict[str, int]:
 def test_there_are_such_files():
     names = {str(path.relative_to(PACKAGE)) for path in TWINS}
     assert names == {
+        "collectors/loop/episode_totals.pxd",
         "collectors/loop/lane_buffer.pxd",
         "kernels/row_copy.pxd",
         "kernels/handoff.pxd",

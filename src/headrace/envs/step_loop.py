@@ -38,7 +38,7 @@ class StepLoop:
     >>> loop = StepLoop(steps, result, "observation")
     >>> def write(env, observation, columns, row):
     ...     columns["observation"][row] = observation
-    >>> loop.run(range(2), [1.0, 2.0], out, range(2), write)
+    >>> loop.run(range(2), [1.0, 2.0], out, None, write)
     [1]
     >>> result.reward, result.terminated
     (array([0.5, 0.5], dtype=float32), array([False,  True]))
@@ -61,7 +61,7 @@ class StepLoop:
         envs: Iterable[int],
         actions: Iterable[Any],
         out: Columns,
-        rows: Sequence[int],
+        rows: Sequence[int] | None,
         write: Callable[[int, Any, Columns, int], None],
         check: Callable[[int, Any], None] | None = None,
         note: Callable[[int, Any, Columns, int], None] | None = None,
@@ -72,7 +72,7 @@ class StepLoop:
             envs: that take part, rising; the flags of the others are false.
             actions: one for each of them.
             out: columns, of which environment i has row `rows[i]`.
-            rows: one of each environment.
+            rows: one of each environment; None: row i.
             write: writes an observation that is not an array as its column has them: of an environment, to a row.
             check: of what an environment has returned; None: it was checked before.
             note: takes the info of an environment, with its row; None: infos are not read.
@@ -94,18 +94,19 @@ class StepLoop:
                 if check is not None:
                     check(i, returned)
                 observation, reward, terminated, truncated, info = returned
+                row: Int = i if rows is None else rows[i]
                 if isinstance(reward, float):
                     self._reward[i] = reward
                 else:
                     self._rewards[i] = reward
-                if column is None or not put_row(column, rows[i], observation, self._count):
-                    write(i, observation, out, rows[i])
+                if column is None or not put_row(column, row, observation, self._count):
+                    write(i, observation, out, row)
                 if terminated or truncated:
                     self._terminated[i] = bool(terminated)
                     self._truncated[i] = bool(truncated)
                     ended.append(i)
                 if note is not None:
-                    note(i, info, out, rows[i])
+                    note(i, info, out, row)
         finally:
             settle_rows()
         return ended

@@ -29,7 +29,7 @@ class MarkedRows(NamedTuple):
     @property
     def masked(self) -> Rows:
         """int64[f + i], rows without a transition."""
-        return np.concatenate([self.final, self.idle])
+        return np.concatenate([self.final, self.idle]) if self.idle.size else self.final
 
 
 class StepMarks:

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Doubles, GivenBytes, GivenDoubles, GivenLongs, Int, Longs
+    from headrace.kernels.kinds import Bytes, GivenDoubles, GivenLongs, Int
+
+    # What a row is.
+    GOES_ON, ENDS, MASKED = range(3)
 
 
 class EpisodeTotals:
@@ -21,8 +24,8 @@ class EpisodeTotals:
 
     >>> totals = EpisodeTotals(2)
     >>> rewards = np.array([[1, 5], [2, 5], [3, 5]], np.float32)
-    >>> ended = np.array([[False, False], [True, False], [False, False]])
-    >>> totals.add(rewards, ended, np.ones((3, 2), bool))
+    >>> ended = np.array([[False, False], [True, False], [True, False]])
+    >>> totals.add(rewards, ended, masked=np.array([1]), going_on=np.array([0]))
     [(3.0, 2)]
     """
 
@@ -47,33 +50,41 @@ class EpisodeTotals:
         self._lengths = np.array(state["lengths"], np.int64)
 
     def add(
-        self, rewards: NDArray[np.float32], ended: NDArray[np.bool_], took: NDArray[np.bool_]
+        self,
+        rewards: NDArray[np.float32],
+        ended: NDArray[np.bool_],
+        masked: GivenLongs,
+        going_on: GivenLongs,
     ) -> list[tuple[float, int]]:
         """Adds the next steps; returns return and length of the episodes that end in them, in the order of their ends.
 
         Args:
-            rewards, ended, took: `[T, n]`; `ended` marks the last transitions of episodes, `took` all transitions.
+            rewards: `[T, n]`.
+            ended: `[T, n]`, the last transitions of episodes; it may be true on masked rows.
+            masked: int64[f], rows `step * n + lane` without a transition.
+            going_on: int64[g], lanes whose episode goes on, although `ended` is true at their last step.
         """
-        returns, lengths = np.empty(ended.size), np.empty(ended.size, np.int64)
+        rows = ended.reshape(-1).astype(np.uint8)
         numbers = rewards.astype(np.float64).reshape(-1)
-        count = self._add(numbers, ended.reshape(-1), took.reshape(-1), returns, lengths)
-        return list(zip(returns[:count].tolist(), lengths[:count].tolist(), strict=True))
+        return self._add(numbers, rows, masked, going_on)
 
     def _add(
-        self, rewards: GivenDoubles, ended: GivenBytes, took: GivenBytes, returns: Doubles, lengths: Longs
-    ) -> Int:
-        """Does `add`; writes what it finds to `returns` and `lengths`, and returns the number of episodes."""
-        count: Int = 0
+        self, rewards: GivenDoubles, rows: Bytes, masked: GivenLongs, going_on: GivenLongs
+    ) -> list[tuple[float, int]]:
+        """Does `add`; overwrites `rows`."""
+        found = []
+        for place in range(going_on.shape[0]):
+            rows[rows.shape[0] - self._lanes + going_on[place]] = GOES_ON
+        for place in range(masked.shape[0]):
+            rows[masked[place]] = MASKED
         lane: Int = 0
         for row in range(rewards.shape[0]):
-            if took[row]:
+            if rows[row] != MASKED:
                 self._returns[lane] += rewards[row]
                 self._lengths[lane] += 1
-            if ended[row]:
-                returns[count] = self._returns[lane]
-                lengths[count] = self._lengths[lane]
-                count += 1
+            if rows[row] == ENDS:
+                found.append((float(self._returns[lane]), int(self._lengths[lane])))
                 self._returns[lane] = 0
                 self._lengths[lane] = 0
             lane = lane + 1 if lane + 1 < self._lanes else 0
-        return count
+        return found

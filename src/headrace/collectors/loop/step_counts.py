@@ -56,11 +56,8 @@ def count_steps(writer: PageWriter, totals: EpisodeTotals, lanes: int, going_on:
         return StepCounts()
     masked = writer.unreported_masked
     stamps = _stamps(versions, masked, lanes)
-    took = np.ones((len(versions), lanes), np.bool_)
-    took.reshape(-1)[masked] = False
-    ended = (writer.unreported("terminated") | writer.unreported("truncated")) & took
-    ended[-1, going_on] = False
-    episodes = totals.add(writer.unreported("reward"), ended, took)
+    ended = writer.unreported("terminated") | writer.unreported("truncated")
+    episodes = totals.add(writer.unreported("reward"), ended, masked, going_on)
     return StepCounts(sum(stamps.values()), episodes, stamps)
 
 
@@ -68,8 +65,8 @@ def _stamps(versions: Sequence[Any], masked: NDArray[np.int64], lanes: int) -> d
     """Returns the number of transitions of each version; `versions` has one a step, or those of each lane."""
     if not isinstance(versions[0], np.ndarray):
         frames = {version: count * lanes for version, count in Counter(versions).items()}
-        for step, count in Counter((masked // lanes).tolist()).items():
-            frames[versions[step]] -= count
+        for step in (masked // lanes).tolist() if masked.size else ():
+            frames[versions[step]] -= 1
         return {version: count for version, count in frames.items() if count}
     rows = np.delete(np.concatenate(versions), masked)
     numbers, counts = np.unique(rows, return_counts=True)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
+import cython  # noqa: F401 - compiled, since `note_step` is called at each step
+
 from headrace.collectors.profiling.recorder import TraceRecorder
 
 Part: TypeAlias = Literal["env", "policy", "write", "wait"]
@@ -45,8 +47,6 @@ class LoopTimes:
     >>> times.take(), times.take()
     (LoopSeconds(env=0.0, policy=0.0, write=0.0, wait=2.5), LoopSeconds(env=0.0, policy=0.0, write=0.0, wait=0.0))
     """
-
-    __slots__ = ("clock", "env", "policy", "recorder", "wait", "write")
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock

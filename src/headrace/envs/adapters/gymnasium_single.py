@@ -145,7 +145,7 @@ class SingleEnvStepper(EnvironmentStates):
                 envs,
                 actions["action"] if is_plain else self._split(actions, active),
                 out,
-                self._own_rows if rows is None else rows,
+                rows,
                 self._write_leaves,
                 self._check_step if self._never_stepped else None,
                 self._take_info if self._columns.info or self.on_info is not None else None,

@@ -1,0 +1,10 @@
+cimport cython
+
+@cython.final
+cdef class LoopTimes:
+    cdef readonly object clock
+    cdef public double env
+    cdef public double policy
+    cdef public double write
+    cdef public double wait
+    cdef public object recorder
