@@ -54,6 +54,11 @@ class LastStep:
         assert self._memory is not None
         return self._memory.descriptor
 
+    @property
+    def memory(self) -> Any:
+        """The number, as a memoryview of float64[1], until `release`."""
+        return self._at
+
     def note(self) -> None:
         """Notes that a step was taken now."""
         self._at[0] = time.monotonic()

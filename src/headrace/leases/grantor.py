@@ -55,6 +55,7 @@ class LeaseGrantor:
         ahead: number of pages that it has at any time.
         may_wait: whether to wait for a page that is not free; False raises `StoreFull`.
         committed: called under the lock with the steps of each commit.
+        left: called under the lock with each page that the writer has left.
 
     Attributes:
         observed: names of the columns that final rows have; empty before `open`.
@@ -73,6 +74,7 @@ class LeaseGrantor:
         ahead: Ahead = IN_PLACE,
         may_wait: Callable[[], bool] = lambda: False,
         committed: Callable[[Segment], None] = lambda _: None,
+        left: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._is_closed = True  # Until everything below has succeeded.
         self._destination = destination
@@ -87,6 +89,7 @@ class LeaseGrantor:
         self._writer = writer
         self._may_wait = may_wait
         self._committed = committed
+        self._left = left
         self._block = destination.new_block(lanes)
         self._sequence = 0
         self._rows: deque[int] = deque()
@@ -290,8 +293,9 @@ class LeaseGrantor:
         self._send_outbox()
 
     def _leave(self, page: int) -> None:
-        left = self._rows.popleft()
-        assert page == left
+        first = self._rows.popleft()
+        assert page == first
+        self._left(page)
         self._owe("rows")
 
     # ---- final rows ------------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class PageWriter:
 
     def _provide_finals(self) -> None:
         """Takes pages of final rows until there are enough for every step of a page and for a cut after it."""
-        while self._finals.free < self._page_rows + self._lanes:
+        while not self.has_final_rows:
             self._finals.add(self._need_page("finals"))
 
     @property
@@ -229,8 +229,9 @@ class PageWriter:
         """Returns the steps written since the last report; `turn` follows before the next step is written."""
         self.sequence += 1
         final_rows, marked = self._finals.report(), self._marks.rows()
-        for name in self._others:
-            self._columns[name][final_rows] = 0
+        if final_rows.size:
+            for name in self._others:
+                self._columns[name][final_rows] = 0
         if (masked := marked.masked).size:
             step, lane = np.divmod(masked, self._lanes)
             for _, block in self._others_here:
@@ -277,14 +278,25 @@ class PageWriter:
             self._enter(self._ahead if self._ahead >= 0 else self._need_page("rows"))
             self._provide_finals()
 
-    def begin_block(self) -> Return | None:
-        """Makes the next step the first one of a page, once all steps were reported; returns the message to send."""
+    @property
+    def has_final_rows(self) -> bool:
+        """Whether `begin_block` takes no further page for final rows."""
+        return self._finals.free >= self._page_rows + self._lanes
+
+    @property
+    def leaves(self) -> Return | None:
+        """The message that gives the page back before it is full; None if it has no step.
+
+        All steps were reported, and `begin_block` follows.
+        """
+        return Return(writer=self._writer, page=self.page) if self._step else None
+
+    def begin_block(self) -> None:
+        """Makes the next step the first one of a page, once all steps were reported."""
         if self._step == 0:
-            return None
-        message = Return(writer=self._writer, page=self.page)
+            return
         following = self.row
         self._enter(self._ahead if self._ahead >= 0 else self._need_page("rows"))
         self._provide_finals()
         for name, column in self.row.items():
             column[...] = following[name]
-        return message

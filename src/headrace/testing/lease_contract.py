@@ -256,9 +256,10 @@ class LeaseContract(ABC):
             for _ in range(30):
                 writer.step()
                 writer.commit()
-                message = writer.writer.begin_block()
+                message = writer.writer.leaves
                 assert isinstance(message, Return)
                 granted.channel.send(message)
+                writer.writer.begin_block()
             writer.step()
             writer.commit()
             assert len(replay.table("t")) == 2 * 30

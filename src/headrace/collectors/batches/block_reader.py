@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ class BlockReader:
         self._lanes = lanes
         self.observed = frozenset(observed).intersection(store.columns)
         self._segments: list[Segment] = []
+        # Pages of these segments in which the writer neither reads nor writes any more.
+        self._left: set[int] = set()
 
     @property
     def signature(self) -> Signature:
@@ -53,25 +55,51 @@ class BlockReader:
         """Adds steps to the next batch. The store's lock must be held."""
         self._store.pins.pin_page(segment.page, 1)
         self._segments.append(segment)
+        self._left.discard(segment.page)
+
+    def leave(self, page: int) -> None:
+        """Notes that the writer has left a page. The store's lock must be held."""
+        self._left.add(page)
 
     def in_place(self) -> InPlace:
         """Returns what needs no copy of the steps added since the last call of `copy_into`."""
         lent = {} if self._lender is None else self._lender.lend(self._segments, self._lanes)
         if not lent:
             return NOTHING
-        # Elsewhere the next observation is a final row, or the batch has zeros where the final row stands.
-        is_next = (self._words(self._segments) & (LINKED | FINAL | EMPTY) == 0).all()
-        following = self.observed.intersection(lent) if is_next else ()
+        following = self._following_in_place(lent)
         return InPlace(
             {name: column[:, :-1] for name, column in lent.items()},
             {name: lent[name][:, 1:] for name in following},
         )
+
+    def _following_in_place(self, lent: Mapping[str, NDArray[Any]]) -> frozenset[str]:
+        """Returns the columns of which the observations that followed stand one row below each step.
+
+        Where episodes end with the last step of a page that the writer has left, their final rows are copied below it:
+        a rollout that ends with its episodes needs no copy of all its frames.
+        """
+        words, observed = self._words(self._segments), self.observed.intersection(lent)
+        # Elsewhere the next observation is a final row, or the batch has zeros where the final row stands.
+        apart = words & (LINKED | FINAL | EMPTY) != 0
+        if not apart.any():
+            return observed
+        with self._store.lock:
+            if apart[:-1].any() or (words[-1] & (FINAL | EMPTY)).any() or not self._is_left():
+                return frozenset()
+            finals = self._finals(self._segments, apart)
+        for name in observed:
+            lent[name][apart[-1], -1] = self._store.columns[name][finals]
+        return observed
+
+    def _is_left(self) -> bool:
+        return all(segment.page in self._left for segment in self._segments)
 
     def forget(self) -> None:
         """Forgets the steps that were added."""
         with self._store.lock:
             while self._segments:
                 self._store.release(self._segments.pop().page)
+            self._left.clear()
 
     def copy_into(
         self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD, at: int = 0

@@ -113,6 +113,7 @@ class WorkerRows:
             writer=self._writer,
             may_wait=self._may_wait,
             committed=reader.add,
+            left=reader.leave,
         )
         self._connection.grantors[self._writer] = self._grantor
         self._reader = (

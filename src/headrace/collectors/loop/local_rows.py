@@ -51,7 +51,9 @@ class LocalRows:
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self._reader = BlockReader(store, num_envs, observed, LentPages(store))
         self._maker = maker
-        self._grantor = LeaseGrantor(Destination(store), num_envs, self._take, committed=self._reader.add)
+        self._grantor = LeaseGrantor(
+            Destination(store), num_envs, self._take, committed=self._reader.add, left=self._reader.leave
+        )
         self._grantor.open(observed)
         self._grantor.lease_owed()
         self._writer = PageWriter(store.columns, store.arrays.page_rows, observed, num_envs, self._next_page)
@@ -124,10 +126,11 @@ class LocalRows:
         """
         steps, counts = self.add()
         begin = self._loop.times.clock()
-        batch = self._maker.finish(self._arrays())
         # Each page holds one rollout.
-        if (message := self._writer.begin_block()) is not None:
+        if (message := self._writer.leaves) is not None:
+            self._writer.begin_block()
             self._grantor.take_back(message)
+        batch = self._maker.finish(self._arrays())
         self._taken = 0
         self._loop.times.note("write", begin)
         hooks.after(batch)

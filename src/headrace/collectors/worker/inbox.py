@@ -77,12 +77,11 @@ class WorkerInbox:
         self.weights: tuple[WeightsAt, int] | None = None
         self._orphaned = False
 
-    def look(self) -> bool:
-        """Takes in the messages that have arrived; returns whether one must be processed before the next step."""
+    def look(self) -> None:
+        """Takes in the messages that have arrived, if there are any."""
         # One call of the system: a thread that receives would interrupt the steps for longer.
         if is_readable(self._descriptor):
-            self._receive()
-        return self.interrupts
+            self.take_arrived()
 
     def watch(self, parent: int) -> None:
         """Ends this process when the collector's is gone, even if another one has inherited its end of the connection.
@@ -105,8 +104,8 @@ class WorkerInbox:
             pass
         self._channel.shutdown()
 
-    def _receive(self) -> None:
-        """Takes in the messages that have arrived."""
+    def take_arrived(self) -> None:
+        """Takes in the messages that have arrived; without any, it takes longer than `look`."""
         try:
             for frame in self._channel.receive_ready():
                 self._take(frame)
@@ -159,12 +158,17 @@ class WorkerInbox:
         Raises:
             Ending: it is time to end instead.
         """
-        self._receive()
+        self.take_arrived()
         while not there() and not self.ends:
             self._arrived.poll()
-            self._receive()
+            self.take_arrived()
         if self.ends:
             raise Ending
+
+    @property
+    def has_page(self) -> bool:
+        """Whether a page for rows has come."""
+        return bool(self._pages["rows"])
 
     def next_page(self, purpose: Purpose) -> int | None:
         """Returns the next leased page; None if a pause or a question comes first.

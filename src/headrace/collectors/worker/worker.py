@@ -30,9 +30,10 @@ from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.inbox import Ending, Loaded, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.seeds import WorkerSeeds
+from headrace.collectors.worker.step_monitor import StepMonitor
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
-from headrace.leases.messages import Commit, Goodbye
+from headrace.leases.messages import Commit, Goodbye, Message
 from headrace.leases.page_writer import PageWriter, Purpose
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Worker:
         self._channel = channel
         self._inbox = inbox
         self._idx, self._seeds = worker_idx, seeds
-        self._last_step = last_step
+        self._monitor = StepMonitor(channel.fileno(), last_step.memory)
         self._has_replay = task.replay is not None
         self._resets = 0
         self._updates_each_step = True
@@ -229,20 +230,23 @@ class Worker:
         if self._staged is not None:
             self._staged.begin()
         self._take_steps()
-        if self._begins_pages and (message := self._writer.begin_block()) is not None:
-            self._channel.send(message)
+        if self._begins_pages and (leaves := self._writer.leaves) is not None:
+            self._writer.begin_block()
+            self._channel.send(leaves)
 
     def _take_steps(self) -> None:
         """Takes the steps that are left of the rollout under way."""
         loop, inbox, turn = self.loop, self._inbox, self._turn
-        writer, staged = loop.writer, self._staged
+        writer, staged, step_taken = loop.writer, self._staged, self._monitor.step_taken
+        inbox.look()
         while turn.left:
-            if inbox.look():
+            if inbox.interrupts:
                 self._process_messages(may_pause=staged is None or turn.left == loop.steps)
             if inbox.is_preempted:
                 turn.left = loop.end_within(turn.left)
             loop.step()
-            self._last_step.note()
+            if step_taken():
+                inbox.take_arrived()
             turn.left -= 1
             closes = turn.left == 0
             if staged is not None:
@@ -269,7 +273,19 @@ class Worker:
         self, commit: Commit, counts: StepCounts, closes_rollout: bool, continued: Sequence[int] = ()
     ) -> None:
         progress = self._progress(counts, closes_rollout=closes_rollout, continued=continued)
-        self._channel.send(commit, progress)
+        leaves: list[Message] = self._leave_page() if closes_rollout and self._begins_pages else []
+        self._channel.send(commit, *leaves, progress)
+
+    def _leave_page(self) -> list[Message]:
+        """Goes on in the next page if that has come; returns the message for the one before.
+
+        With it behind the commit, the collector leases a page and writes below the last step before it makes the batch.
+        """
+        leaves = self._writer.leaves
+        if leaves is None or not (self._inbox.has_page and self._writer.has_final_rows):
+            return []
+        self._writer.begin_block()
+        return [leaves]
 
     def _progress(
         self, counts: StepCounts, *, closes_rollout: bool, dropped: int = 0, continued: Sequence[int] = ()
