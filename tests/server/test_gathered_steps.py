@@ -41,7 +41,7 @@ class Connection:
 class Writer:
     def __init__(self):
         opening = OpenWriter(writer=0, replay="r", lanes=1, rules=[], history=None, session=b"s" * 16)
-        self.stream = OperationStream(SIGNATURE, opening, 1.0)
+        self.stream = OperationStream(SIGNATURE, opening, "tcp://there:1", 1.0)
         self.connection = self.connect()
 
     def connect(self):

@@ -123,7 +123,7 @@ def _welcomed(access: ServerAccess, may_map: bool) -> _Welcomed:
     channel = _channel(access)
     try:
         channel.expect(handshake.ToClient, handshake.LARGEST_WELCOME_NBYTES, 0)
-        welcome = _shake_hands(channel, access, _Reader(channel, deadline), may_map)
+        welcome = _shake_hands(channel, access, _Reader(channel, access.timeout, deadline), may_map)
         agreed = access.offer if welcome.compresses is True else None
         return _Welcomed(channel, welcome, may_map, None if agreed is None else PayloadPacker(agreed))
     except HeadraceError as error:
@@ -171,11 +171,12 @@ class _Reader:
 
     Args:
         channel: to the server.
+        timeout: of the handshake, in seconds.
         deadline: of the handshake.
     """
 
-    def __init__(self, channel: Channel, deadline: float | None) -> None:
-        self._channel, self._deadline = channel, deadline
+    def __init__(self, channel: Channel, timeout: float | None, deadline: float | None) -> None:
+        self._channel, self._timeout, self._deadline = channel, timeout, deadline
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
 
@@ -188,7 +189,7 @@ class _Reader:
         while True:
             left = None if self._deadline is None else self._deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise DeadlineExceeded("the handshake was not finished in time")
+                raise DeadlineExceeded(f"the handshake was not finished within {self._timeout:.3g} s")
             # In turns, for Ctrl-C.
             if not self._poll.poll(500 if left is None else min(left, 0.5) * 1000):
                 continue

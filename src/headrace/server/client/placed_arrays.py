@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
 from headrace.server.messages.answers import Answer, PlacedArray, QueueBatch, Sampled, SampledAgain
+from headrace.server.messages.dtypes import dtype_of
 
 
 def buffer_of(payload: Payload) -> NDArray[np.uint8]:
@@ -58,9 +59,9 @@ def _form(name: str, shape: tuple[int, ...]) -> tuple[np.dtype[Any], int]:
     """Returns the dtype and the bytes of an array; the arrays of most batches have the same.
 
     Raises:
-        ValueError, TypeError: it is not one of numbers.
+        ValueError: it is not one of numbers.
     """
-    dtype = np.dtype(name)
-    if dtype.kind not in "biufc" or any(size < 0 for size in shape):
+    dtype = dtype_of(name)
+    if any(size < 0 for size in shape):
         raise ValueError(f"expected arrays of numbers, got {name} of shape {shape}")
     return dtype, dtype.itemsize * math.prod(shape)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from headrace.server.messages.dtypes import dtype_of
 from headrace.spec import ArraySpec
 from headrace.views.columns import Columns
 from headrace.views.recurrent import StateView
@@ -170,7 +171,8 @@ def array_of(value: ArrayValue) -> np.ndarray[Any, Any]:
     Raises:
         ValueError: no such array.
     """
-    spec = ArraySpec(value.shape, np.dtype(value.dtype))
+    dtype = dtype_of(value.dtype)
+    spec = ArraySpec(value.shape, dtype)
     if spec.nbytes != len(value.data):
         raise ValueError(f"fill: expected {spec.nbytes} bytes of {spec}, got {len(value.data)}")
-    return np.frombuffer(value.data, np.dtype(value.dtype)).reshape(spec.shape).astype(spec.dtype)
+    return np.frombuffer(value.data, dtype).reshape(spec.shape).astype(spec.dtype)

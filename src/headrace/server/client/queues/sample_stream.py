@@ -215,12 +215,15 @@ class SampleStream:
 
     def _full_message(self, seconds: float) -> str:
         return (
-            f"send: {self._places} samples are in flight, and the queue had no place for {seconds:.3g} s; nothing was "
-            "stored. Take batches faster, or give the queue more buffers"
+            f"send: {self._places} samples are in flight to queue {self._queue!r} on {self._client.peer}, which had no "
+            f"place for {seconds:.3g} s; nothing was stored. Take batches faster, or give the queue more buffers"
         )
 
     def _waiting_message(self, seconds: float) -> str:
-        return f"wait: {self._pending} samples were not in the queue within {seconds:.3g} s"
+        return (
+            f"wait: {self._pending} samples were not in queue {self._queue!r} on {self._client.peer} within "
+            f"{seconds:.3g} s; they stay on their way. Take batches faster, or wait longer"
+        )
 
     @property
     def _pending(self) -> int:

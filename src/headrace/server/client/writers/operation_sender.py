@@ -46,6 +46,7 @@ class OperationSender(WriterLink):
     Args:
         signature: of a step.
         opening: opens the writer at the server.
+        peer: the server's address, for messages.
         timeout: in seconds, of waits for the server itself.
         shared_nbytes: memory that the writer may share with the server.
 
@@ -58,9 +59,14 @@ class OperationSender(WriterLink):
     """
 
     def __init__(
-        self, signature: Signature, opening: OpenWriter, timeout: float | None, shared_nbytes: int = 0
+        self,
+        signature: Signature,
+        opening: OpenWriter,
+        peer: str,
+        timeout: float | None,
+        shared_nbytes: int = 0,
     ) -> None:
-        super().__init__(opening, timeout)
+        super().__init__(opening, peer, timeout)
         self._memory = StepMemory(signature, opening.lanes, shared_nbytes)
         self._buffer = StepBuffer(self._memory)
         self._packed_steps = PackedSteps(signature, opening.lanes)

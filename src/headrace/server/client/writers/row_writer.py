@@ -124,6 +124,7 @@ class RemoteRowWriter:
                 session=connection.session,
                 signature=replay.signature.to_json(),
             ),
+            connection.peer,
             connection.timeout,
             connection.shared_nbytes,
         )

@@ -44,7 +44,7 @@ class WriterConnection:
         clock: of the heartbeat.
 
     Attributes:
-        timeout: see above.
+        peer, timeout: see above.
         channel: to the server.
         shared_nbytes, packer: see `WriterChannel`.
         session: the name of the client's session, 16 random bytes.
@@ -61,7 +61,7 @@ class WriterConnection:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._connect = connect
-        self._peer = peer
+        self.peer = peer
         self.timeout = timeout
         # A finalizer, which may run anywhere, forgets a writer.
         self._lock = threading.RLock()
@@ -133,7 +133,7 @@ class WriterConnection:
 
     def _take_goodbye(self, message: Goodbye) -> None:
         reason = message.reason or "the server has ended the connection"
-        goodbye = Closed(f"{self._peer}: {reason}")
+        goodbye = Closed(f"{self.peer}: {reason}")
         if message.lacks and reason != self._lacked:
             # Everything is sent again; what is missing a second time does not come that way.
             self._lacked = reason
@@ -162,7 +162,7 @@ class WriterConnection:
         for stream in self.streams():
             stream.lose(goodbye)
         if not isinstance(error, OSError):
-            self._give_up(Disconnected(f"{self._peer} sent what was not asked for: {error}"))
+            self._give_up(Disconnected(f"{self.peer} sent what was not asked for: {error}"))
         elif self._reason is not None:
             self._give_up(self._reason)
         elif not self._stop.is_set():

@@ -44,11 +44,13 @@ class WriterLink:
 
     Args:
         opening: opens the writer at the server.
+        peer: the server's address, for messages.
         timeout: in seconds, of waits for the server itself; None waits without limit.
     """
 
-    def __init__(self, opening: OpenWriter, timeout: float | None) -> None:
+    def __init__(self, opening: OpenWriter, peer: str, timeout: float | None) -> None:
         self._opening = opening
+        self._peer = peer
         self._timeout = timeout
         self._changed = threading.Condition(threading.RLock())
         self._link: Connection | None = None
@@ -203,7 +205,7 @@ class WriterLink:
                 if self._link is not None:
                     raise
                 raise Disconnected(
-                    f"the connection is lost, and the server was not reached again: {error}",
+                    f"the connection to {self._peer} is lost, and the server was not reached again: {error}",
                     pending=self.unacknowledged,
                 ) from error
             if not released:
@@ -216,9 +218,9 @@ class WriterLink:
         seconds = time.monotonic() - self._lost_at
         if self._link is None and self._timeout is not None and seconds > self._timeout:
             raise Disconnected(
-                f"the connection is lost, and the server was not reached again in {seconds:.3g} s",
+                f"the connection to {self._peer} is lost, and the server was not reached again in {seconds:.3g} s",
                 pending=self.unacknowledged,
             )
 
     def _waiting_message(self, seconds: float) -> str:
-        return f"the server did not answer a writer of {self._opening.replay!r} within {seconds:.3g} s"
+        return f"{self._peer} did not answer a writer of {self._opening.replay!r} within {seconds:.3g} s"

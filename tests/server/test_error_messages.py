@@ -1,0 +1,158 @@
+"""server SS2: errors say what, where and whom: address, name, table, sizes, seconds waited, and the remedy."""
+
+import re
+import socket
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import headrace as hr
+
+SIGNATURE = hr.Signature.like({"n": 0, "x": np.zeros(3, np.float32)})
+FRAMES = hr.Signature.like({"f": np.zeros(70_000, np.uint8)})
+RULES = [hr.ItemRule("q", 1)]
+
+
+class Served:
+    """Two replays and a queue behind a server with a token, and a client."""
+
+    def __init__(self):
+        uniform = hr.Table("u", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
+        self.replay = hr.Replay(SIGNATURE, [hr.Table.queue("q", 2)], capacity=64)
+        self.frames = hr.Replay(FRAMES, [uniform], capacity=64)
+        self.queue = hr.BatchQueue({"n": 0}, 2, num_buffers=2)
+        objects = {"r": self.replay, "frames": self.frames, "b": self.queue}
+        limits = hr.server.Limits(payload_nbytes=1 << 20)
+        self.server = hr.Server(objects, token="secret", limits=limits).start()
+        self.address = self.server.address
+        self.client = hr.Client(self.address, token="secret", timeout=5)
+
+    def unknown_name(self):
+        self.client.replay("other")
+
+    def wrong_kind(self):
+        self.client.replay("b")
+
+    def unknown_table(self):
+        self.client.replay("r").sample("z", 1, timeout=0)
+
+    def nothing_to_draw(self):
+        self.client.replay("r").sample("q", 2, timeout=0.05)
+
+    def never_enough(self):
+        self.client.replay("r").sample("q", 3, timeout=0.05)
+
+    def items_that_wait(self):
+        writer = self.client.replay("r").writer(items=RULES)
+        for n in range(4):
+            writer.append({"n": n, "x": np.zeros(3)})
+        writer.flush(0.05)
+
+    def wrong_shape(self):
+        with self.client.replay("r").writer(items=RULES) as writer:
+            writer.append({"n": 1, "x": np.zeros(4)})
+
+    def wrong_token(self):
+        hr.Client(self.address, token="guess", timeout=5)
+
+    def missing_token(self):
+        hr.Client(self.address, timeout=5)
+
+    def other_schema(self):
+        self.client.queue("b", example={"n": 0.5})
+
+    def full_queue(self):
+        remote = self.client.queue("b", max_in_flight=2)
+        for n in range(50):
+            remote.send({"n": n}, timeout=0.05)
+
+    def samples_that_wait(self):
+        with suppress(hr.DeadlineExceeded):
+            self.full_queue()
+        self.client.queue("b", max_in_flight=2).wait(0.25)
+
+    def empty_queue(self):
+        self.client.queue("b").sample(timeout=0.05)
+
+    def large_batch(self):
+        with self.frames.writer(items=[hr.ItemRule("u", 1)]) as writer:
+            writer.append({"f": np.zeros(70_000, np.uint8)})
+        self.client.replay("frames").sample("u", 100)
+
+    def no_checkpoints(self):
+        self.client.checkpoint()
+
+    def silent_peer(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            self.address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+            hr.Client(self.address, timeout=0.1)
+
+    def nobody(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            self.address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        hr.Client(self.address, timeout=1)
+
+    def lost_server(self):
+        writer = self.client.replay("r").writer(items=RULES)
+        for n in range(4):
+            writer.append({"n": n, "x": np.zeros(3)})
+        with suppress(hr.DeadlineExceeded):
+            writer.flush(0.01)
+        self.server.stop(0)
+        with suppress(hr.Closed):  # It has said goodbye to this call.
+            writer.flush(0.05)
+        writer.flush(0.05)
+
+    def close(self):
+        self.client._session.abandon()
+        self.server.stop(0)
+        self.replay.close()
+        self.frames.close()
+        self.queue.close()
+
+
+@pytest.fixture
+def served():
+    made = Served()
+    yield made
+    made.close()
+
+
+@pytest.mark.filterwarnings("ignore:a writer was left")
+@pytest.mark.parametrize(
+    ("call", "error", "parts"),
+    [
+        ("unknown_name", KeyError, ["ADDRESS", "'other'", "'r', 'frames', 'b'"]),
+        ("wrong_kind", TypeError, ["ADDRESS", "'b'", "client.queue"]),
+        ("unknown_table", KeyError, ["'z'", "'q'"]),
+        ("nothing_to_draw", hr.DeadlineExceeded, ["'q'", "2 ", "0.05"]),
+        ("never_enough", ValueError, ["'q'", "3", "at most 2", "max_size=2"]),
+        ("items_that_wait", hr.DeadlineExceeded, ["2 items", "'q'", "0.05 s", "sample from the table"]),
+        ("wrong_shape", hr.SpecError, ["x:", "float32[3]", "float64[4]"]),
+        ("wrong_token", hr.AuthenticationError, ["ADDRESS", "token"]),
+        ("missing_token", hr.AuthenticationError, ["ADDRESS", "pass token="]),
+        ("other_schema", hr.SpecError, ["ADDRESS", "'b'", "n:", "float64[]", "int64[]"]),
+        ("full_queue", hr.DeadlineExceeded, ["ADDRESS", "'b'", "2 samples", "0.05 s", "Take batches faster"]),
+        (
+            "samples_that_wait",
+            hr.DeadlineExceeded,
+            ["ADDRESS", "'b'", "2 samples", "within 0.2", "wait longer"],
+        ),
+        ("empty_queue", hr.DeadlineExceeded, ["batch of 2", "0.05 s", "0 samples wait"]),
+        ("large_batch", ValueError, ["1048576 bytes", "100 items", "ask for fewer"]),
+        ("no_checkpoints", hr.CheckpointError, ["checkpoint= of hr.Server"]),
+        ("silent_peer", hr.DeadlineExceeded, ["ADDRESS", "handshake", "0.1 s"]),
+        ("nobody", hr.Disconnected, ["ADDRESS", "nobody listens"]),
+        ("lost_server", hr.Disconnected, ["ADDRESS", "2 items", "'q'", "0.05 s"]),
+    ],
+)
+def test_errors_say_what_where_and_whom(served, call, error, parts):
+    with pytest.raises(error) as caught:
+        getattr(served, call)()
+    text = str(caught.value)
+    for part in parts:
+        expected = served.address if part == "ADDRESS" else part
+        assert expected in text
+    # AU4, beside it
+    assert not re.search("secret|guess", text)
