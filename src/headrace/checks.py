@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -65,6 +66,23 @@ def check_kind(name: str, value: Any, kind: type[T]) -> T:
     return value
 
 
+def check_path(name: str, path: Any) -> str:
+    """Returns a path as a string.
+
+    Raises:
+        TypeError: not a path.
+        ValueError: an empty one.
+
+    >>> check_path("checkpoint", b"out")
+    'out'
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"{name}: expected a path, got {type(path).__name__}")
+    if not path:
+        raise ValueError(f"{name}: expected a path, got {path!r}")
+    return os.fsdecode(path)
+
+
 def check_mapping(name: str, value: Any, values: str) -> None:
     """Refuses a value that is not a mapping; `values` describes its values in the message.
 
@@ -93,7 +111,7 @@ def check_share(name: str, value: Any) -> float:
     return number
 
 
-def check_timeout(timeout: Any) -> float | None:
+def check_timeout(timeout: Any, name: str = "timeout") -> float | None:
     """Returns the seconds that a call may wait as a Python float; None means without limit and stays None.
 
     Raises:
@@ -103,9 +121,9 @@ def check_timeout(timeout: Any) -> float | None:
     >>> check_timeout(2)
     2.0
     """
-    seconds = check_seconds(timeout)
+    seconds = check_seconds(timeout, name)
     if seconds is not None and seconds < 0:
-        raise ValueError(f"timeout: expected seconds >= 0 or None, got {shown(timeout)}")
+        raise ValueError(f"{name}: expected seconds >= 0 or None, got {shown(timeout)}")
     return seconds
 
 

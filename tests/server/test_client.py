@@ -467,6 +467,38 @@ def test_addresses_of_other_machines_need_protection(replay):
     hr.Server({"r": replay}, address="tcp://0.0.0.0:0", token="t")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"unix": ""}, ValueError, "unix: expected a path, got ''"),
+        ({"unix": 3}, TypeError, "unix: expected a path, got int"),
+        ({"checkpoint": ""}, ValueError, "checkpoint: expected a path, got ''"),
+        ({"checkpoint": 3}, TypeError, "checkpoint: expected a path, got int"),
+        ({"keep": 3}, ValueError, "keep: expected a directory for checkpoints"),
+    ],
+)
+def test_paths_are_checked(replay, arguments, error, message):
+    """SS2: the message names the argument."""
+    with pytest.raises(error, match=f"^{message}"):
+        hr.Server({"r": replay}, **arguments)
+
+
+def test_other_arguments_are_named(replay):
+    """SS2"""
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        with pytest.raises(ValueError, match="^drain_timeout: "):
+            server.stop(-1)
+        with pytest.raises(TypeError, match="^signature: expected a Signature, got dict"):
+            client.replay("r", signature={"x": 0})
+        with pytest.raises(hr.DeadlineExceeded, match="no connection in 0.0 s"):
+            hr.Client(server.address, timeout=0)  # CL1
+        for wrong in (server.address, None):
+            with pytest.raises(TypeError, match="^addresses: expected a list of addresses, got "):
+                hr.server.shards(wrong, "r")
+    with pytest.raises(ValueError, match="^handshake_timeout: "):
+        hr.server.Limits(handshake_timeout=float("nan"))
+
+
 def test_what_is_served_is_checked(replay):
     for served in ({}, {"": replay}):
         with pytest.raises(ValueError, match="served"):

@@ -40,5 +40,5 @@ class Limits:
         for field in fields(self):
             if field.name != "handshake_timeout":
                 check_count(field.name, getattr(self, field.name), 1)
-        if (check_seconds(self.handshake_timeout) or 0) <= 0:
+        if (check_seconds(self.handshake_timeout, "handshake_timeout") or 0) <= 0:
             raise ValueError(f"handshake_timeout: expected seconds > 0, got {self.handshake_timeout}")

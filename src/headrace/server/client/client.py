@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headrace.checks import check_count, check_timeout
+from headrace.checks import check_count, check_kind, check_timeout
 from headrace.closing import Closing
 from headrace.errors import SpecError
 from headrace.server.addresses import parse_address
@@ -90,9 +90,11 @@ class Client(Closing):
 
         Raises:
             KeyError: no such replay; the message has the known names.
-            TypeError: a queue has this name.
+            TypeError: a queue has this name; `signature` is not a signature.
             SpecError: the replay has another signature; the message has the first difference.
         """
+        if signature is not None:
+            check_kind("signature", signature, Signature)
         served = self._served(name, "replay")
         found = RemoteReplay(self._session, name, served)
         if signature is not None and (difference := first_difference(signature, found.signature)):

@@ -160,7 +160,7 @@ def _connected(address: Address, timeout: float | None) -> socket.socket:
         connection.settimeout(None)
         set_options(connection)
         return connection
-    except TimeoutError as error:
+    except (TimeoutError, BlockingIOError) as error:  # The second of a timeout of 0.
         raise DeadlineExceeded(f"{address}: no connection in {timeout} s") from error
     except OSError as error:
         raise Disconnected(f"{address}: nobody listens there: {error}") from error

@@ -126,6 +126,7 @@ def shards(
     Raises:
         Disconnected: no server can be reached.
         SpecError, ValueError: the replays have different signatures or tables.
+        TypeError: `addresses` is not a list.
 
     >>> import headrace as hr
     >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
@@ -140,6 +141,8 @@ def shards(
     ...     server.stop()
     ...     replay.close()
     """
+    if isinstance(addresses, str) or not isinstance(addresses, Sequence):
+        raise TypeError(f"addresses: expected a list of addresses, got {addresses!r}")
     connect = partial(Client, token=token, tls=tls, timeout=timeout, compression=compression)
     openers = [ShardOpener(connect, partial(str, address), name) for address in addresses]
     return ShardsOfServers(openers, seed=seed, first_lane=first_lane)

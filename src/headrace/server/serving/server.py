@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from headrace.checks import check_timeout
+from headrace.checks import check_path, check_timeout
 from headrace.errors import CheckpointError, Closed, HeadraceError
 from headrace.leases.selector import PeerSelector
 from headrace.leases.tls_session import TlsSession
@@ -47,7 +47,8 @@ class Server:
         insecure: allows an address that other machines reach, without a token and without client certificates.
 
     Raises:
-        ValueError: nothing to serve; no address; an address that other machines reach, without protection.
+        ValueError: nothing to serve; no address; an address that other machines reach, without protection; `keep`
+            without `checkpoint`.
         TypeError: something else than a `Replay` or a `BatchQueue`; `tls` is not an `ssl.SSLContext`.
 
     >>> import headrace as hr
@@ -81,10 +82,15 @@ class Server:
         self._limits = limits or Limits()
         self._checkpoints = None
         if checkpoint is not None:
-            self._checkpoints = Checkpoints(self._served.replays, Path(os.fspath(checkpoint)), keep)
+            directory = Path(check_path("checkpoint", checkpoint))
+            self._checkpoints = Checkpoints(self._served.replays, directory, keep)
+        elif keep is not None:
+            raise ValueError(
+                f"keep: expected a directory for checkpoints beside it (checkpoint=), got keep={keep!r}"
+            )
         self._wanted = [] if address is None else [parse_address(address)]
         if unix is not None:
-            self._wanted.append(Address(path=os.fspath(unix)))
+            self._wanted.append(Address(path=check_path("unix", unix)))
         if not self._wanted:
             raise ValueError("address: expected an address, a path for unix=, or both, got None for both")
         self._check_protection(tls, insecure)
@@ -163,7 +169,7 @@ class Server:
         Raises:
             CheckpointError: a replay could not be saved; the connections have ended.
         """
-        seconds = check_timeout(drain_timeout)
+        seconds = check_timeout(drain_timeout, "drain_timeout")
         with self._lock:
             running, self._connections = self._connections, None
         if running is not None:
