@@ -301,6 +301,62 @@ def test_workers(kind, before, take):
         assert take(other, 1)
 
 
+ASKED = {
+    "reset": lambda collector: collector.reset(),
+    "some": lambda collector: collector.reset([True, False] * (collector._layout.num_envs // 2)),
+    "seed": lambda collector: collector.set_seed(5),
+    "both": lambda collector: (collector.set_seed(5), collector.reset()),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=list(ASKED))
+@pytest.mark.parametrize("kind", WORKERS)
+def test_cq3_resets_that_were_asked_for(kind, ask, take):
+    # They are part of the state; those that were asked for before a state is loaded are dropped.
+    make, options = WORKERS[kind]
+    options = {"frames_per_batch": 24, "num_envs": 2, "seed": 3, **options}
+    with make(RandomWalk, Recurrent(), **options) as collector:
+        take(collector, 1)
+        plain = copied(collector.state_dict())
+        ask(collector)
+        asked = copied(collector.state_dict())
+        expected = take(collector, 4)
+        for _ in range(2):
+            collector.reset()
+            collector.load_state_dict(asked)
+            assert_equal(expected, take(collector, 4))
+        collector.load_state_dict(plain)
+        expected = take(collector, 4)
+    with make(RandomWalk, Recurrent(), **options) as other:
+        ask(other)  # As a program does that seeds its collector, and then finds a checkpoint.
+        other.load_state_dict(plain)
+        assert_equal(expected, take(other, 4))
+
+
+@pytest.mark.parametrize("kind", WORKERS)
+def test_cq3_cr7_a_state_in_which_every_environment_waits(kind, take):
+    # A request is refused at once, as before the state was taken; a reset that is part of the state goes on.
+    make, options = WORKERS[kind]
+    options = {"frames_per_batch": 400, "seed": 3, "reset_when_done": False, **options}
+    with make(RandomWalk, Recurrent(), **options) as collector:
+        take(collector, 1)
+        with pytest.raises(RuntimeError, match="waits for a reset"):
+            collector.next(timeout=40)
+        waiting = copied(collector.state_dict())
+        collector.reset()
+        asked = copied(collector.state_dict())
+        expected = take(collector, 1)
+    with make(RandomWalk, Recurrent(), **options) as other:
+        other.load_state_dict(waiting)
+        with pytest.raises(RuntimeError, match="waits for a reset"):
+            other.next(timeout=40)
+        other.load_state_dict(asked)
+        assert_equal(expected, take(other, 1))
+        other.load_state_dict(waiting)
+        other.reset()
+        assert_equal(expected, take(other, 1))
+
+
 def test_several_asynchronous_workers(take):
     # CQ3: what each worker hands out goes on as it would have, in whatever order the workers are.
     options = {"sync": False, "num_workers": 2, "frames_per_batch": 12, "num_envs": 2}

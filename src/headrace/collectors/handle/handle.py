@@ -187,6 +187,11 @@ class WorkerHandle:
         with self._group.changed:
             self._waits_after = progress.resets if progress.all_wait else None
 
+    def note_loaded(self, *, stands_still: bool) -> None:
+        """Notes whether every environment of the worker waits in a state that it has loaded."""
+        with self._group.changed:
+            self._waits_after = self._resets if stands_still else None
+
     @property
     def stands_still(self) -> bool:
         """Whether every environment of the worker waits, and no reset was asked for since."""

@@ -77,7 +77,10 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
         calls: list[Call] = [((worker,), {}) for worker in workers]
         group.call_each("check_state", calls, left())
         # Once a worker has loaded its state, the others must follow.
-        group.call_each("load_state_dict", calls)
+        for handle, stands_still in zip(
+            group.handles, group.call_each("load_state_dict", calls), strict=True
+        ):
+            handle.note_loaded(stands_still=stands_still)
         group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
         updater.load_state(shared["versions"])
 
@@ -92,7 +95,7 @@ def _workers_of(group: WorkerGroup, state: Mapping[str, Any]) -> list[Mapping[st
     parts = ("tally", "versions", "admission", "waiting", "is_asked", "is_running", "partial", "lanes")
     check_parts(state["collector"], parts)
     for name in names:
-        check_parts(state[name], ("loop", "rollout", "generators", "weights", "policy_version"))
+        check_parts(state[name], ("loop", "rollout", "resets", "generators", "weights", "policy_version"))
         check_num_envs(state[name]["loop"], group.ready[0].num_envs)
     if len(state["collector"]["lanes"]) != len(group.collection.makers):
         raise ValueError("load_state_dict: expected the state of a collector with the same argument sync")

@@ -21,6 +21,7 @@ from headrace.collectors.messages import (
     Stop,
     WeightsAt,
 )
+from headrace.collectors.worker.asked_resets import AskedResets
 from headrace.errors import Disconnected
 from headrace.kernels.readiness import is_readable
 from headrace.leases.channel import Channel
@@ -50,7 +51,7 @@ class WorkerInbox:
         is_preempted: whether the next step of the rollout that was asked for last is its last one.
         rows: the next place to write rows, with the descriptor of its arena; None: the present one.
         acked: the sequence number of the newest commit that is part of the store.
-        resets: to be done before the next step, the oldest first.
+        resets: to be done before the next step.
         hooks: pickled hooks to be used from the next rollout on; None: the present ones.
         questions: with their payloads, the oldest first.
         pause: the number of the pause that is asked for; None: go on.
@@ -69,7 +70,7 @@ class WorkerInbox:
         self.is_preempted = False
         self.acked = 0
         self.rows: tuple[RowsAt, int] | None = None
-        self.resets: deque[Seed | Reset] = deque()
+        self.resets = AskedResets()
         self.hooks: Payload | None = None
         self.questions: deque[tuple[Question, Payload]] = deque()
         self.pause: int | None = None
@@ -131,7 +132,7 @@ class WorkerInbox:
             case WeightsAt() as weights:
                 self.weights = weights, frame.descriptors[0]
             case Seed() | Reset() as reset:
-                self.resets.append(reset)
+                self.resets.add(reset)
                 self.interrupts = True
             case SetHooks():
                 self.hooks = frame.payload

@@ -16,6 +16,7 @@ from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.messages import Answer, Question
 from headrace.collectors.paths import follow_path
 from headrace.collectors.states import check_num_envs, check_weights, load_weights, saved_weights
+from headrace.collectors.worker.asked_resets import AskedResets
 from headrace.collectors.worker.generators import generators_state, load_generators_state
 from headrace.leases.frames import Payload
 
@@ -29,6 +30,7 @@ class OwnCollector(LoopParts):
         version: returns the version of the weights that act.
         renumber: sets that version.
         turn: the rollout under way.
+        resets: that were asked for.
 
     Attributes:
         has_loaded: whether a state was loaded, so that the rows must be opened anew.
@@ -41,9 +43,10 @@ class OwnCollector(LoopParts):
         version: Callable[[], int],
         renumber: Callable[[int], None],
         turn: RolloutTurn,
+        resets: AskedResets,
     ) -> None:
         self._loop = loop
-        self._turn = turn
+        self._turn, self._resets = turn, resets
         self._renumber = renumber
         self.has_loaded = False
         self._version = version
@@ -71,6 +74,7 @@ class OwnCollector(LoopParts):
         """Returns everything that the next step depends on."""
         return {
             "rollout": self._turn.state_dict(),
+            "resets": self._resets.state_dict(),
             "loop": self._loop.state_dict(),
             "generators": generators_state(),
             "weights": saved_weights(self.policy),
@@ -82,15 +86,21 @@ class OwnCollector(LoopParts):
         check_num_envs(state["loop"], self._loop.stepper.num_envs)
         check_weights(self.policy, state["weights"])
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state, in place of the rollout under way."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Goes on from a state, in place of the rollout under way.
+
+        Returns:
+            Whether every environment waits for a reset that was not asked for.
+        """
         self._renumber(state["policy_version"])
         load_weights(self.policy, state["weights"])
         if not self._loop.load_state_dict(state["loop"]):
             self._loop.restart(None)
         self._turn.load_state_dict(state["rollout"])
+        self._resets.load_state_dict(state["resets"])
         load_generators_state(state["generators"])
         self.has_loaded = True
+        return self._loop.all_wait and not self._resets
 
     def answer(self, question: Question, payload: Payload) -> tuple[Answer, bytes]:
         """Answers a question; an exception of the call is the answer, too.

@@ -23,7 +23,6 @@ from headrace.collectors.messages import (
     Proceed,
     Progress,
     Ready,
-    Reset,
 )
 from headrace.collectors.updates.models import POLICY, models_of
 from headrace.collectors.updates.reading import WeightReading
@@ -70,7 +69,6 @@ class Worker:
         self._idx, self._seeds = worker_idx, seeds
         self._monitor = StepMonitor(channel.fileno(), last_step.memory)
         self._has_replay = task.replay is not None
-        self._resets = 0
         self._updates_each_step = True
         self._hooks = CollectHooks()
         self._copy: RolloutCopy | None = None
@@ -83,7 +81,7 @@ class Worker:
             self._staged = StagedRollouts(self.loop, task.postproc, self._hooks, worker_idx, self._send)
         self._turn = RolloutTurn()
         self._own = OwnCollector(
-            self.loop, worker_idx, lambda: self._weights.number, self._renumber, self._turn
+            self.loop, worker_idx, lambda: self._weights.number, self._renumber, self._turn, inbox.resets
         )
         try:
             policy = self.loop.policy
@@ -293,7 +291,7 @@ class Worker:
         return Progress(
             counts=counts,
             closes_rollout=closes_rollout,
-            resets=self._resets,
+            resets=self._inbox.resets.done,
             all_wait=self.loop.all_wait,
             seconds=self.loop.times.take(),
             dropped=dropped,
@@ -327,15 +325,11 @@ class Worker:
     def _reset_also(self, chosen: NDArray[np.bool_]) -> None:
         """Resets environments where `chosen`, bool[n], and those of all resets that were asked for, each once."""
         # Rules: collectors CS5. Inline they are reset together, too.
-        inbox, seeds = self._inbox, self._first_seeds if self._turn.left == self.loop.steps else None
-        while inbox.resets:
-            asked = inbox.resets.popleft()
-            self._resets += 1
-            if isinstance(asked, Reset):
-                chosen[asked.envs] = True
-                continue
+        seeds = self._first_seeds if self._turn.left == self.loop.steps else None
+        asked = self._inbox.resets.take(chosen)
+        if asked is not None:
             self._seeds.use(asked.seed)
-            chosen[:], seeds = True, asked.seeds
+            seeds = asked.seeds
         self._begin_anew(None if chosen.all() else np.flatnonzero(chosen), seeds)
 
     def _begin_anew(self, envs: Indices | None, seeds: list[int] | None) -> None:
@@ -401,7 +395,7 @@ class Worker:
         self._open_rows()
         if self._copy is not None:
             self._copy = type(self._copy)(self.loop, self._idx, self._signature)
-        self._inbox.interrupts = True  # Resets that have come wait for the next step.
+        self._inbox.interrupts = True  # The resets of the state wait for the next step.
         raise Loaded
 
     def finish(self) -> None:
