@@ -284,7 +284,7 @@ class PageWriter:
         return self._finals.free >= self._page_rows + self._lanes
 
     @property
-    def leaves(self) -> Return | None:
+    def page_return(self) -> Return | None:
         """The message that gives the page back before it is full; None if it has no step.
 
         All steps were reported, and `begin_block` follows.

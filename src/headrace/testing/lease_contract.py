@@ -256,7 +256,7 @@ class LeaseContract(ABC):
             for _ in range(30):
                 writer.step()
                 writer.commit()
-                message = writer.writer.leaves
+                message = writer.writer.page_return
                 assert isinstance(message, Return)
                 granted.channel.send(message)
                 writer.writer.begin_block()

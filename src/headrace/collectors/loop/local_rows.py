@@ -127,7 +127,7 @@ class LocalRows:
         steps, counts = self.add()
         begin = self._loop.times.clock()
         # Each page holds one rollout.
-        if (message := self._writer.leaves) is not None:
+        if (message := self._writer.page_return) is not None:
             self._writer.begin_block()
             self._grantor.take_back(message)
         batch = self._maker.finish(self._arrays())

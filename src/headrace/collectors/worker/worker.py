@@ -228,9 +228,9 @@ class Worker:
         if self._staged is not None:
             self._staged.begin()
         self._take_steps()
-        if self._begins_pages and (leaves := self._writer.leaves) is not None:
+        if self._begins_pages and (message := self._writer.page_return) is not None:
             self._writer.begin_block()
-            self._channel.send(leaves)
+            self._channel.send(message)
 
     def _take_steps(self) -> None:
         """Takes the steps that are left of the rollout under way."""
@@ -271,19 +271,19 @@ class Worker:
         self, commit: Commit, counts: StepCounts, closes_rollout: bool, continued: Sequence[int] = ()
     ) -> None:
         progress = self._progress(counts, closes_rollout=closes_rollout, continued=continued)
-        leaves: list[Message] = self._leave_page() if closes_rollout and self._begins_pages else []
-        self._channel.send(commit, *leaves, progress)
+        left: list[Message] = self._leave_page() if closes_rollout and self._begins_pages else []
+        self._channel.send(commit, *left, progress)
 
     def _leave_page(self) -> list[Message]:
         """Goes on in the next page if that has come; returns the message for the one before.
 
         With it behind the commit, the collector leases a page and writes below the last step before it makes the batch.
         """
-        leaves = self._writer.leaves
-        if leaves is None or not (self._inbox.has_page and self._writer.has_final_rows):
+        message = self._writer.page_return
+        if message is None or not (self._inbox.has_page and self._writer.has_final_rows):
             return []
         self._writer.begin_block()
-        return [leaves]
+        return [message]
 
     def _progress(
         self, counts: StepCounts, *, closes_rollout: bool, dropped: int = 0, continued: Sequence[int] = ()
