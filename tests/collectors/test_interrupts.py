@@ -130,3 +130,20 @@ def test_with_a_replay_too(make_replay, interrupt, take, counters):
                 collector.next(timeout=40)
         batches += take(collector, 3)
     counters(batches, [50])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_reset_that_is_interrupted_leaves_the_replay_usable(interrupt, when, make_replay):
+    # CX7, CQ2: where the cut of an episode is on its way into the replay.
+    replay = make_replay(SIGNATURE)
+    with hr.Collector(lambda: CounterEnv(100), frames_per_batch=4, replay_buffer=replay) as collector:
+        batches = [collector.next()]
+        collector.reset()
+        interrupt(LeaseGrantor, "commit", when)
+        with pytest.raises(KeyboardInterrupt):
+            collector.next()
+        batches += [collector.next() for _ in range(2)]
+    check_batches(batches)
+    data = replay.sample("t", len(replay.table("t")), views=hr.views.transition(), timeout=0).data
+    np.testing.assert_array_equal(data["next_observation"], np.add(data["observation"], [0, 0, 1]))
+    assert len(replay.table("t")) >= 11  # The newest transition before the interrupt may be missing.

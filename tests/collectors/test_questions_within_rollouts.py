@@ -250,3 +250,25 @@ def test_one_of_several_threads_starts(make_replay, threads, monkeypatch):
         with pytest.raises(RuntimeError, match="started already"):
             others[0].result(20)
     assert len(runs) == 1
+
+
+def test_a_run_that_starts_while_a_state_waits_for_its_turn(make_replay, monkeypatch):
+    """CQ3, CF4: the run stands still for it, too."""
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(7), act))
+    with hr.Collector(
+        lambda: CounterEnv(7), act, frames_per_batch=4, replay_buffer=replay, postproc=lambda batch: batch
+    ) as collector:
+        collect, state_dict, stood = collector._turns.collect, collector._rollouts.state_dict, []
+
+        def collect_later(*arguments):
+            collector.start()
+            return collect(*arguments)
+
+        def watched():
+            stood.append(collector._run._stands)
+            return state_dict()
+
+        monkeypatch.setattr(collector._turns, "collect", collect_later)
+        monkeypatch.setattr(collector._rollouts, "state_dict", watched)
+        collector.state_dict()
+    assert stood == [True]

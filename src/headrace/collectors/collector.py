@@ -185,8 +185,14 @@ class Collector(LoopParts, CollectorBase):
         if self._is_in_step:
             yield
             return
+        with self._standing_still(self._turns.visit(_STAND_SECONDS, caller)):
+            yield
+
+    @contextmanager
+    def _standing_still(self, turn: AbstractContextManager[None]) -> Iterator[None]:
+        """Keeps a run between two steps, too, for the time of a `with` block, once the caller has its turn."""
         end = SYSTEM_CLOCK.monotonic() + _STAND_SECONDS
-        with self._turns.visit(_STAND_SECONDS, caller):
+        with turn:
             run = self._run
             if run is None or run.has_ended:
                 yield
@@ -247,7 +253,7 @@ class Collector(LoopParts, CollectorBase):
     def _where_a_state_is(self) -> AbstractContextManager[None]:
         """Waits for the end of a step, or of a batch where a rollout under way has no state."""
         if self._run is None and self._rollouts.has_state_between_batches_alone:
-            return self._turns.collect(_STAND_SECONDS, "state_dict")
+            return self._standing_still(self._turns.collect(_STAND_SECONDS, "state_dict"))
         return self._between_steps("state_dict")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base

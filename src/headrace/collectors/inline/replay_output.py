@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import Closed
+from headrace.errors import Closed, StoreFull
 from headrace.leases.destination import ReplayItems
 from headrace.leases.forwarding import CommitForwarder, Steps
 from headrace.leases.grantor import BY_COPY, LeaseGrantor
@@ -104,9 +104,17 @@ class ReplayOutput:
             return
         chosen = np.zeros_like(self._is_open)
         chosen[slice(None) if lanes is None else lanes] = True
-        for block in self._blocks:
-            block.cut(self._is_open & chosen, following)
-            self._is_open[block.lanes] &= ~chosen[block.lanes]
+        self._following = (
+            None  # Until all are cut: where Ctrl-C comes meanwhile, the state of the leases is not known.
+        )
+        try:
+            for block in self._blocks:
+                block.cut(self._is_open & chosen, following)
+                self._is_open[block.lanes] &= ~chosen[block.lanes]
+        except (StoreFull, Closed):
+            self._following = following
+            raise
+        self._following = following
 
     def close(self) -> None:
         """Ends the open episodes (see `cut`) and returns the pages.
