@@ -285,3 +285,19 @@ def test_a_forgotten_collector_ends(make_replay):
     assert alive() is None
     assert not thread.is_alive()
     assert env.closed == 1
+
+
+def test_a_state_after_a_seed_drops_what_is_not_written_alone(make_replay):
+    # CQ3, CS2: what the replay has of the rollout under way is not discarded.
+    replay = make_replay(SIGNATURE, queue(1_000_000), capacity=1_000_000)
+    with hr.Collector(
+        environments(), frames_per_batch=100_000, num_envs=2, replay_buffer=replay
+    ) as collector:
+        collector.start()
+        replay.sample("t", 10, timeout=40)
+        with collector.pause():
+            collector.set_seed(3)
+            collector.state_dict()
+            statistics = collector.statistics()
+            assert statistics.frames > 0
+            assert statistics.frames_discarded == 0

@@ -53,8 +53,6 @@ class FreeRun:
         self.failure: BaseException | None = None
         # Steps of the rollout under way that are not in the replay yet, and those that still fit into it.
         self._unwritten = self._room = 0
-        # Real transitions of the rollout that are in the replay.
-        self._written_frames = 0
         self._thread = threading.Thread(
             target=self._main,
             args=(weakref.ref(rollouts), rollouts.weights),
@@ -105,13 +103,13 @@ class FreeRun:
         whole, is_begun = rollouts.writes_whole, rollouts.is_begun
         if is_begun and not whole and rollouts.seeds is not None:
             self._flush(rollouts)
-            rollouts.drop(self._written_frames)  # The next rollout begins with the reset.
+            rollouts.drop()  # The next rollout begins with the reset.
             return "stepped"
         if self.is_asked and not (is_begun and whole):
             self._flush(rollouts)
             if not self.stops:
                 return "stands"
-            rollouts.drop(self._written_frames)
+            rollouts.drop()
             return "ended"
         if not is_begun:
             return self._begin_rollout(rollouts)
@@ -133,7 +131,7 @@ class FreeRun:
         if not rollouts.output.room():  # A reset ends episodes, which needs room for their final rows.
             return "full"
         rollouts.begin()
-        self._unwritten = self._room = self._written_frames = 0
+        self._unwritten = self._room = 0
         return "stepped"
 
     def _make_room(self, rollouts: InlineRollouts) -> bool:
@@ -146,12 +144,12 @@ class FreeRun:
     def _flush(self, rollouts: InlineRollouts) -> None:
         """Writes the steps of the rollout under way into the replay."""
         if self._unwritten:
-            self._written_frames += rollouts.flush().frames
+            rollouts.flush()
             self._unwritten = self._room = 0
 
     def _fail(self, rollouts: InlineRollouts, error: BaseException) -> None:
         """Takes in the exception that ends the run: it is logged, and ends waits for rows that will not come."""
-        rollouts.fail(self._written_frames)
+        rollouts.fail()
         self.failure = error
         assert rollouts.output is not None
         rollouts.output.is_running = False

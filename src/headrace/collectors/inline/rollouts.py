@@ -84,6 +84,8 @@ class InlineRollouts:
         loop, num_envs = self.loop, self.loop.stepper.num_envs
         self.hooks = CollectHooks()
         self.is_begun, self.turn = False, RolloutTurn()
+        # Real transitions of it that were flushed.
+        self._written = 0
         # Counts of its steps that were reported and are not in the tally.
         self._counts = StepCounts()
         # The rollout of a loaded state with which the next one goes on.
@@ -198,6 +200,7 @@ class InlineRollouts:
             loop.frames, self._counts = loaded.counts.frames, loaded.counts
             self.turn.begin(loaded.turn.left, at_random=at_random)
         self._loaded, self.is_begun, self._must_reset = None, True, self.seeds is not None
+        self._written = 0
 
     def step(self) -> None:
         """Takes one step of the rollout under way, after the resets that were asked for."""
@@ -225,8 +228,8 @@ class InlineRollouts:
         self.is_begun, self._must_reset = False, self.seeds is not None
         return batch
 
-    def flush(self) -> StepCounts:
-        """Writes the newest steps of the rollout under way into the replay; returns their counts."""
+    def flush(self) -> None:
+        """Writes the newest steps of the rollout under way into the replay."""
         loop = self.loop
         assert self.output is not None
         is_open = loop.writer.is_open
@@ -236,7 +239,7 @@ class InlineRollouts:
         loop.times.note("write", begin)
         self._tally.add_seconds(loop.times.take())
         self._tally.add(counts, 0)
-        return counts
+        self._written += counts.frames
 
     @property
     def _present_rows(self) -> LocalRows:
@@ -265,23 +268,19 @@ class InlineRollouts:
             self._to_reset[slice(None) if envs is None else envs] = True
             self._is_reset_due = True
 
-    def fail(self, written: int = 0) -> None:
+    def fail(self) -> None:
         """Drops the rollout under way (see `drop`): the next one begins with a reset of all environments."""
         self._must_reset = True
-        self.drop(written)
+        self.drop()
 
-    def drop(self, written: int = 0) -> None:
-        """Discards the rollout under way, or that of a loaded state, if there is one.
-
-        Args:
-            written: its transitions that are in the replay.
-        """
+    def drop(self) -> None:
+        """Discards the rollout under way, or that of a loaded state, if there is one; flushed steps stay."""
         if self._loaded is not None:
             self._tally.frames_discarded += self._loaded.counts.frames
             self._loaded = None
         if self.is_begun:
             self.is_begun = False
-            self._tally.frames_discarded += self.loop.frames - written
+            self._tally.frames_discarded += self.loop.frames - self._written
 
     def _reset_as_asked(self) -> None:
         """Does the resets before a rollout."""
