@@ -357,6 +357,23 @@ def test_cq3_cr7_a_state_in_which_every_environment_waits(kind, take):
         assert_equal(expected, take(other, 1))
 
 
+@pytest.mark.parametrize("kind", WORKERS)
+def test_cq3_cv2_weights_that_no_step_has_taken_over(kind, take):
+    # The usual place of a checkpoint is behind an update: the state has the new weights under their number.
+    make, options = WORKERS[kind]
+    options = {"frames_per_batch": 24, "num_envs": 2, "seed": 3, "track_policy_version": True, **options}
+    with make(RandomWalk, Recurrent(), **options) as collector:
+        take(collector, 1)
+        collector.update_policy_weights_(weights={"gain": np.full(2, 0.5)})
+        state = copied(collector.state_dict())
+        expected = take(collector, 4)
+    with make(RandomWalk, Recurrent(), **options) as other:
+        other.load_state_dict(state)
+        assert_equal(expected, take(other, 4))
+        assert other.policy_version == 1
+        np.testing.assert_array_equal(other.getattr_policy("gain"), [0.5, 0.5])
+
+
 def test_several_asynchronous_workers(take):
     # CQ3: what each worker hands out goes on as it would have, in whatever order the workers are.
     options = {"sync": False, "num_workers": 2, "frames_per_batch": 12, "num_envs": 2}

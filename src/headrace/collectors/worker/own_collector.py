@@ -31,6 +31,7 @@ class OwnCollector(LoopParts):
         renumber: sets that version.
         turn: the rollout under way.
         resets: that were asked for.
+        take_published: takes over published weights before a state is taken.
 
     Attributes:
         has_loaded: whether a state was loaded, so that the rows must be opened anew.
@@ -44,7 +45,9 @@ class OwnCollector(LoopParts):
         renumber: Callable[[int], None],
         turn: RolloutTurn,
         resets: AskedResets,
+        take_published: Callable[[], None],
     ) -> None:
+        self._take_published = take_published
         self._loop = loop
         self._turn, self._resets = turn, resets
         self._renumber = renumber
@@ -72,6 +75,7 @@ class OwnCollector(LoopParts):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that the next step depends on."""
+        self._take_published()
         return {
             "rollout": self._turn.state_dict(),
             "resets": self._resets.state_dict(),

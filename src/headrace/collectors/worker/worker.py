@@ -81,7 +81,13 @@ class Worker:
             self._staged = StagedRollouts(self.loop, task.postproc, self._hooks, worker_idx, self._send)
         self._turn = RolloutTurn()
         self._own = OwnCollector(
-            self.loop, worker_idx, lambda: self._weights.number, self._renumber, self._turn, inbox.resets
+            self.loop,
+            worker_idx,
+            lambda: self._weights.number,
+            self._renumber,
+            self._turn,
+            inbox.resets,
+            self._take_published,
         )
         try:
             policy = self.loop.policy
@@ -102,6 +108,13 @@ class Worker:
         self._receive_weights()
         self._weights.take_over()
         self._weights.number = version
+
+    def _take_published(self) -> None:
+        """Takes over weights that the next step would take over, so that a state has them under their number."""
+        # Rules: collectors CQ3, CV2. A rollout under way may have to go on with the weights that it was begun with.
+        if self._updates_each_step or not self._turn.left:
+            self._receive_weights()
+            self._weights.take_over()
 
     def _learn_columns(self) -> bool:
         """See `CollectingLoop.learn_columns`; returns whether the rows need more columns."""
