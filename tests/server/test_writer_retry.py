@@ -18,6 +18,7 @@ from headrace.replay.public import core_of
 from headrace.server.client.writers import step_memory
 from headrace.server.messages.operations import AppendSteps, Operation
 from headrace.server.messages.requests import SendSamples
+from headrace.server.messages.writing import OpenWriter
 from headrace.server.serving.writers.writer_sessions import sessions_of
 from tests.server.remote_writers import CutChannel, RemotelyWritten
 from tests.server.test_stopping import until
@@ -250,6 +251,50 @@ def drops(replay, numbers):
 def dropping(replay):
     yield lambda numbers: drops(replay, numbers)
     CutChannel.is_dropped = staticmethod(lambda _: False)
+
+
+class CutAgain:
+    """Ends the second connection of a writer when so many of its operations have been sent again.
+
+    Attributes:
+        openings: number of connections over which the writer was opened.
+    """
+
+    def __init__(self, replay, arrived):
+        self._replay, self._left = replay, arrived
+        self.openings = 0
+
+    def __call__(self, message):
+        self.openings += isinstance(message, OpenWriter)
+        if self.openings != 1 or not isinstance(message, Operation):
+            return False
+        self._left -= 1
+        if self._left == -1:
+            self._replay.channel_of_writers().shutdown()
+        return self._left < 0
+
+
+@pytest.mark.parametrize("arrived", [0, 1, 3])
+@pytest.mark.parametrize("history", [None, 5])
+def test_a_connection_is_lost_again_while_operations_are_sent_again(replay, dropping, arrived, history):
+    """AK3: items whose confirmation was lost exist, also those that the client had not come to send again."""
+    writer = replay.remote.row_writer(items=[hr.ItemRule("t", 2)], history=history)
+    for n in range(3):
+        writer.append({"n": n, "who": 0})
+    writer.flush(20)
+    server, lost = replay.channel_of_server(), replay.channel_of_writers()
+    # The server applies what comes from here on, and the client is not told.
+    server.is_dropped = lambda _: True
+    for n in range(3, 9):
+        writer.append({"n": n, "who": 0})
+        writer._stream.send_collected()
+    until(lambda: len(replay.local.table("t")) == 8)
+    again = CutAgain(replay, arrived)
+    CutChannel.is_dropped = staticmethod(again)
+    lost.shutdown()
+    writer.flush(20)
+    assert again.openings == 2
+    assert items(replay) == [[n, n + 1] for n in range(8)]
 
 
 @pytest.mark.parametrize("dropped", [[3], [1], [7], [3, 8], [2, 5, 9]])

@@ -321,7 +321,7 @@ class ServedWriter:
         self._taken[table] = self._taken.get(table, 0) + count
 
     def _taken_now(self) -> dict[str, int]:
-        """Returns the numbers of items that exist, counted from the first operation of the writer."""
+        """Returns the numbers of items of the operations so far, counted from the first one of the writer."""
         taken, left = dict(self._taken), self._writer.to_skip
         if self._restored < 0:
             for table, count in self._skipping.items():
@@ -334,7 +334,13 @@ class ServedWriter:
     def progress(self) -> Progress:
         """See `Progress`."""
         self._state()
-        return Progress(self._taken_now(), self._writer.pending_items)
+        exist = dict(self._taken)
+        # Also those of operations that the client has not sent again yet: its connection may be lost meanwhile.
+        for table, count in self._skipping.items():
+            exist[table] = exist.get(table, 0) + max(0, count)
+        for table, count in self._writer.created.items():
+            exist[table] = exist.get(table, 0) + count
+        return Progress(exist, self._writer.pending_items)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
