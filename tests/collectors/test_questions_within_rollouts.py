@@ -164,7 +164,7 @@ def test_a_step_that_lasts_too_long(name, held, monkeypatch, make_replay):
         "getattr_env": lambda: collector.getattr_env("steps"),
     }
     with pytest.raises(
-        hr.DeadlineExceeded, match=rf"{name.replace('getattr_env', '_env_attribute')}: waited 0.05"
+        hr.DeadlineExceeded, match=rf"{name.replace('getattr_env', '_env_attribute')}: waited [\d.]+ s"
     ):
         calls[name]()
     env.release()
@@ -205,7 +205,7 @@ def test_shutdown_ends_the_batch_of_another_thread(held, threads):
 def test_shutdown_while_a_step_lasts(held):
     """CQ7: after its limit the collector is as it was."""
     env, collector, batch = held()
-    with pytest.raises(hr.DeadlineExceeded, match="shutdown: waited 0.05 s for the end of a step"):
+    with pytest.raises(hr.DeadlineExceeded, match=r"shutdown: waited [\d.]+ s for the end of a step"):
         collector.shutdown(0.05)
     env.release()
     assert batch.result(20).frames == STEPS
