@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from headrace.clock import Clock, SystemClock
@@ -52,20 +52,18 @@ def wait_on(condition: threading.Condition, clock: Clock, left: float | None) ->
 
     Ctrl-C ends it within a second, and the condition's lock, an RLock that is held once, is held again.
     """
-    with _held_after_errors(condition):
-        clock.wait(condition, _LONGEST_TURN if left is None else min(left, _LONGEST_TURN))
-
-
-@contextlib.contextmanager
-def _held_after_errors(condition: threading.Condition) -> Iterator[None]:
-    """Takes the lock again after Ctrl-C, which may come while the lock is released and would leave it so."""
     try:
-        yield
+        clock.wait(condition, _LONGEST_TURN if left is None else min(left, _LONGEST_TURN))
     except BaseException:
-        with contextlib.suppress(RuntimeError):
-            condition.release()
-        condition.acquire()
+        _hold_again(condition)
         raise
+
+
+def _hold_again(condition: threading.Condition) -> None:
+    """Takes the lock again after Ctrl-C, which may come while the lock is released and would leave it so."""
+    with contextlib.suppress(RuntimeError):
+        condition.release()
+    condition.acquire()
 
 
 class Wait:
@@ -158,12 +156,15 @@ class Wait:
         if condition is None:
             _warn(seconds, message)
             return False
-        with _held_after_errors(condition):
+        try:
             condition.release()
             try:
                 _warn(seconds, message)
             finally:
                 condition.acquire()
+        except BaseException:
+            _hold_again(condition)
+            raise
         return True
 
 

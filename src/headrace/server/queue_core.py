@@ -478,7 +478,7 @@ class QueueCore:
             call()
 
     def _info(self, index: int) -> BatchQueueInfo:
-        size = sum(len(buffer.done) for buffer in self._pending)
+        size = sum(len(buffer.done) for buffer in self._pending) if self._pending else 0
         size += len(self._tail[0].done) if self._tail is not None else 0
         return BatchQueueInfo(
             index=index,
