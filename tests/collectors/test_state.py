@@ -1,7 +1,9 @@
 """Saved and restored collectors: with the state of the environments the next batches are equal bit for bit."""
 
+import os
 import pickle
 import sys
+from functools import partial
 from typing import ClassVar
 
 import cloudpickle
@@ -372,6 +374,125 @@ def test_cq3_cv2_weights_that_no_step_has_taken_over(kind, take):
         assert_equal(expected, take(other, 4))
         assert other.policy_version == 1
         np.testing.assert_array_equal(other.getattr_policy("gain"), [0.5, 0.5])
+
+
+class HeldOnce(RandomWalk):
+    """It says so in its third step, and waits until it may go on."""
+
+    def __init__(self, gate):
+        self.gate, self.steps = gate, 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3:
+            with open(self.gate + ".in", "w"):
+                pass
+            with open(self.gate) as gate:
+                gate.read()
+        return super().step(action)
+
+
+@pytest.fixture
+def within_a_batch(tmp_path, monkeypatch):
+    """Makes collectors in the middle of a batch, whose workers stay within a step until a state is asked for."""
+
+    def make(**options):
+        gates = [str(tmp_path / f"gate{worker}") for worker in range(2)]
+        for gate in gates:
+            os.mkfifo(gate)
+            os.mkfifo(gate + ".in")
+        collector = hr.MultiCollector([partial(HeldOnce, gate) for gate in gates], Recurrent(), **options)
+        with pytest.raises(hr.DeadlineExceeded):
+            collector.next(timeout=0)
+        for gate in gates:
+            open(gate + ".in").close()
+        status = collector._group.status
+        wait = status.wait_for_none
+
+        def release(late, timeout, event):
+            if event.startswith("to pause"):  # All workers have been asked to.
+                monkeypatch.undo()
+                for gate in gates:
+                    open(gate, "w").close()
+            wait(late, timeout, event)
+
+        monkeypatch.setattr(status, "wait_for_none", release)
+        return collector
+
+    return make
+
+
+SYNCHRONOUS = {"sync": True, "frames_per_batch": 24, "seed": 3, "track_policy_version": True}
+
+
+def published(collector, gain):
+    collector.update_policy_weights_(weights={"gain": np.full(2, gain)})
+
+
+@pytest.fixture
+def expected_of_updates(take):
+    """Collects batches, with new weights after the first of them."""
+
+    def collect(*gains):
+        with hr.MultiCollector([RandomWalk] * 2, Recurrent(), **SYNCHRONOUS) as collector:
+            batches = take(collector, 1)
+            for gain in gains:
+                published(collector, gain)
+            return batches + take(collector, 3)
+
+    return collect
+
+
+def test_cq3_cv2_weights_for_the_batch_after_the_one_under_way(within_a_batch, expected_of_updates, take):
+    # The rollouts under way go on with the weights that they began with; the next ones have the new weights.
+    expected = expected_of_updates(0.5)
+    assert [np.unique(batch["policy_version"]).tolist() for batch in expected] == [[0], [1], [1], [1]]
+    with within_a_batch(**SYNCHRONOUS) as collector:
+        published(collector, 0.5)
+        state = copied(collector.state_dict())
+        assert [state[f"worker{i}"]["rollout"]["left"] for i in range(2)] == [9, 9]
+        again = copied(collector.state_dict())
+        assert_equal(expected, take(collector, 4))
+        collector.load_state_dict(again)
+        assert_equal(expected, take(collector, 4))
+    with hr.MultiCollector([RandomWalk] * 2, Recurrent(), **SYNCHRONOUS) as other:
+        for _ in range(2):
+            other.load_state_dict(state)
+            state = copied(other.state_dict())
+            assert other.policy_version == 1
+            assert_equal(expected, take(other, 4))
+            assert other.get_distant_attr("policy_version") == [1, 1]
+            np.testing.assert_array_equal(other.getattr_policy("gain"), [0.5, 0.5])
+
+
+def test_cq3_cv2_newer_weights_than_those_of_the_state(within_a_batch, expected_of_updates, take):
+    # What is published after the state was taken, or loaded, is newer than what is in it.
+    expected = expected_of_updates(0.5, 2.0)
+    with within_a_batch(**SYNCHRONOUS) as collector:
+        published(collector, 0.5)
+        state = copied(collector.state_dict())
+        published(collector, 2.0)
+        newer = copied(collector.state_dict())
+        assert_equal(expected, take(collector, 4))
+    with hr.MultiCollector([RandomWalk] * 2, Recurrent(), **SYNCHRONOUS) as other:
+        other.load_state_dict(state)
+        published(other, 2.0)
+        assert_equal(expected, take(other, 4))
+        other.load_state_dict(newer)
+        assert_equal(expected, take(other, 4))
+
+
+def test_cq3_weights_for_the_next_batch_that_do_not_fit_are_refused(within_a_batch, take):
+    with within_a_batch(**SYNCHRONOUS) as collector:
+        published(collector, 0.5)
+        state = copied(collector.state_dict())
+        expected = take(collector, 2)
+        wrong = copied(state)
+        wrong["worker1"]["weights_ahead"]["weights"]["gain"] = np.zeros(3)
+        with pytest.raises(hr.SpecError, match="gain"):
+            collector.load_state_dict(wrong)
+        collector.load_state_dict(state)
+        assert_equal(expected, take(collector, 2))
 
 
 def test_several_asynchronous_workers(take):

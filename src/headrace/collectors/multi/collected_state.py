@@ -95,7 +95,8 @@ def _workers_of(group: WorkerGroup, state: Mapping[str, Any]) -> list[Mapping[st
     parts = ("tally", "versions", "admission", "waiting", "is_asked", "is_running", "partial", "lanes")
     check_parts(state["collector"], parts)
     for name in names:
-        check_parts(state[name], ("loop", "rollout", "resets", "generators", "weights", "policy_version"))
+        own = ("loop", "rollout", "resets", "generators", "weights", "policy_version", "weights_ahead")
+        check_parts(state[name], own)
         check_num_envs(state[name]["loop"], group.ready[0].num_envs)
     if len(state["collector"]["lanes"]) != len(group.collection.makers):
         raise ValueError("load_state_dict: expected the state of a collector with the same argument sync")

@@ -1,6 +1,6 @@
 """New weights of the policy in a worker process."""
 
-# Rules: collectors CW3, CW4, CV2
+# Rules: collectors CW3, CW4, CV2, CQ3
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.collectors.loop.times import LoopTimes
+from headrace.collectors.states import check_weights, load_weights, saved_weights
 from headrace.collectors.updates.models import ModelWeights, find_model, shared_ids
 from headrace.collectors.updates.receivers import Receivers
 from headrace.weights import WeightReceiver, apply_weights
@@ -45,6 +46,8 @@ class WeightReading:
         self._reader: BoardReader | None = None
         self._sequence = self._publication = 0
         self._applied = dict.fromkeys(self._ids, 0)
+        # Weights that were read for the next rollout, and their number; None: there are none.
+        self._ahead: Mapping[str, Any] | None = None
 
     def receive(self, descriptor: int, layout: WeightLayout, address: int, addresses: int) -> None:
         """Reads from the memory that the learner has shared.
@@ -64,21 +67,70 @@ class WeightReading:
         reader = self._reader
         if (reader is not None and reader.sequence != self._sequence) or self._receivers.have_news:
             begin = self._times.clock()
-            self._take(reader)
+            self._take()
             self._times.trace("weights", begin)
         return self.number
 
-    def _take(self, reader: BoardReader | None) -> None:
+    def take_over_for_rollout(self) -> None:
+        """Takes over the weights that were read ahead, and then newer ones."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self._load(ahead)
+        self.take_over()
+
+    def read_ahead(self) -> None:
+        """Reads new weights for the next rollout. Those that act stay until `take_over_for_rollout`."""
+        if self._newer() is None and not self._receivers.have_news:
+            return
+        acting = self._saved()
+        try:
+            self.take_over_for_rollout()
+        finally:
+            ahead = self._saved()
+            self._load(acting)
+            self._ahead = ahead
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weights that act and those that were read ahead, with their numbers."""
+        return {**self._saved(), "weights_ahead": self._ahead}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raises if `load_state_dict` would refuse a state."""
+        for part in (state, state["weights_ahead"]):
+            if part is not None:
+                check_weights(self._policy, part["weights"])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the weights of a state."""
+        # Weights that were published before belong to another state: the next step must not take them over.
+        self.take_over()
+        self._load(state)
+        self._ahead = state["weights_ahead"]
+
+    def _saved(self) -> dict[str, Any]:
+        return {"weights": saved_weights(self._policy), "policy_version": self.number}
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        load_weights(self._policy, saved["weights"])
+        self.number = saved["policy_version"]
+
+    def _take(self) -> None:
         numbers = []
         for received in self._receivers.take():
             apply_weights(find_model(self._policy, received.model_id), received.weights)
             numbers.append(received.version)
-        if reader is not None and reader.sequence != self._sequence:
+        reader = self._newer()
+        if reader is not None:
             number = self._read(reader)
             if number is not None:
                 numbers.append(number)
         if numbers:
             self.number = max(numbers)
+
+    def _newer(self) -> BoardReader | None:
+        """Returns the reader if the memory has something new. `take_over` looks itself: each step calls it."""
+        reader = self._reader
+        return reader if reader is not None and reader.sequence != self._sequence else None
 
     def _read(self, reader: BoardReader) -> int | None:
         """Applies the newest shared set; returns its number, or None if it was replaced meanwhile."""

@@ -15,7 +15,8 @@ from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.messages import Answer, Question
 from headrace.collectors.paths import follow_path
-from headrace.collectors.states import check_num_envs, check_weights, load_weights, saved_weights
+from headrace.collectors.states import check_num_envs
+from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.asked_resets import AskedResets
 from headrace.collectors.worker.generators import generators_state, load_generators_state
 from headrace.leases.frames import Payload
@@ -27,11 +28,11 @@ class OwnCollector(LoopParts):
     Args:
         loop: of the worker.
         worker_idx: the number of the worker.
-        version: returns the version of the weights that act.
-        renumber: sets that version.
+        weights: of its policy.
         turn: the rollout under way.
         resets: that were asked for.
-        take_published: takes over published weights before a state is taken.
+        receive_weights: called before a state is loaded.
+        read_published: called before a state is taken.
 
     Attributes:
         has_loaded: whether a state was loaded, so that the rows must be opened anew.
@@ -41,24 +42,22 @@ class OwnCollector(LoopParts):
         self,
         loop: CollectingLoop,
         worker_idx: int,
-        version: Callable[[], int],
-        renumber: Callable[[int], None],
+        weights: WeightReading,
         turn: RolloutTurn,
         resets: AskedResets,
-        take_published: Callable[[], None],
+        receive_weights: Callable[[], None],
+        read_published: Callable[[], None],
     ) -> None:
-        self._take_published = take_published
-        self._loop = loop
+        self._receive_weights, self._read_published = receive_weights, read_published
+        self._loop, self._weights = loop, weights
         self._turn, self._resets = turn, resets
-        self._renumber = renumber
         self.has_loaded = False
-        self._version = version
         self.worker_idx = worker_idx
 
     @property
     def policy_version(self) -> int:
         """The version of the weights that act."""
-        return self._version()
+        return self._weights.number
 
     @property
     def replay_buffer(self) -> Any:
@@ -75,20 +74,19 @@ class OwnCollector(LoopParts):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that the next step depends on."""
-        self._take_published()
+        self._read_published()
         return {
             "rollout": self._turn.state_dict(),
             "resets": self._resets.state_dict(),
             "loop": self._loop.state_dict(),
             "generators": generators_state(),
-            "weights": saved_weights(self.policy),
-            "policy_version": self.policy_version,
+            **self._weights.state_dict(),
         }
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raises if `load_state_dict` would refuse a state."""
         check_num_envs(state["loop"], self._loop.stepper.num_envs)
-        check_weights(self.policy, state["weights"])
+        self._weights.check_state(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Goes on from a state, in place of the rollout under way.
@@ -96,8 +94,8 @@ class OwnCollector(LoopParts):
         Returns:
             Whether every environment waits for a reset that was not asked for.
         """
-        self._renumber(state["policy_version"])
-        load_weights(self.policy, state["weights"])
+        self._receive_weights()
+        self._weights.load_state_dict(state)
         if not self._loop.load_state_dict(state["loop"]):
             self._loop.restart(None)
         self._turn.load_state_dict(state["rollout"])

@@ -80,19 +80,19 @@ class Worker:
 
             self._staged = StagedRollouts(self.loop, task.postproc, self._hooks, worker_idx, self._send)
         self._turn = RolloutTurn()
-        self._own = OwnCollector(
-            self.loop,
-            worker_idx,
-            lambda: self._weights.number,
-            self._renumber,
-            self._turn,
-            inbox.resets,
-            self._take_published,
-        )
         try:
             policy = self.loop.policy
             self._models = models_of(policy, dict.fromkeys((POLICY, *task.model_paths)))
             self._weights = WeightReading(policy, self._models, task.weight_ends, self.loop.times)
+            self._own = OwnCollector(
+                self.loop,
+                worker_idx,
+                self._weights,
+                self._turn,
+                inbox.resets,
+                self._receive_weights,
+                self._read_published,
+            )
             # Used again for environments that are reset before the first step.
             self._first_seeds = seeds.of_environments(self.loop.stepper.num_envs)
             self.loop.restart(self._first_seeds)
@@ -103,18 +103,14 @@ class Worker:
             self.loop.abandon()
             raise
 
-    def _renumber(self, version: int) -> None:
-        # Weights that were published before belong to another state: the next step must not take them over.
+    def _read_published(self) -> None:
+        """Reads the weights that the next step or the next rollout would take over, so that a state has them."""
+        # Rules: collectors CQ3, CV2
         self._receive_weights()
-        self._weights.take_over()
-        self._weights.number = version
-
-    def _take_published(self) -> None:
-        """Takes over weights that the next step would take over, so that a state has them under their number."""
-        # Rules: collectors CQ3, CV2. A rollout under way may have to go on with the weights that it was begun with.
         if self._updates_each_step or not self._turn.left:
-            self._receive_weights()
-            self._weights.take_over()
+            self._weights.take_over_for_rollout()
+        else:
+            self._weights.read_ahead()
 
     def _learn_columns(self) -> bool:
         """See `CollectingLoop.learn_columns`; returns whether the rows need more columns."""
@@ -171,11 +167,12 @@ class Worker:
         return self._weights.take_over() if self._updates_each_step else self._weights.number
 
     def _begin_weights(self, turn: Proceed) -> None:
-        """Takes over new weights before the first step of a rollout."""
-        # Rules: collectors CW3
+        """Takes over new weights before a rollout, unless it goes on with those that it was begun with."""
+        # Rules: collectors CW3, CQ3
         self._receive_weights()
         self._updates_each_step = turn.updates_each_step
-        self._weights.take_over()
+        if turn.updates_each_step or not turn.continues:
+            self._weights.take_over_for_rollout()
 
     def _receive_weights(self) -> None:
         """Reads new weights from the memory that the learner has shared, if that is new."""
@@ -405,6 +402,8 @@ class Worker:
         self._inbox.rollouts.clear()
         self._channel.send(MoreColumns(signature=self.loop.signature.to_json(), is_loaded=True))
         self._first_seeds = None
+        # A rollout of the state keeps its weights, unless the next turn says otherwise.
+        self._updates_each_step = False
         self._open_rows()
         if self._copy is not None:
             self._copy = type(self._copy)(self.loop, self._idx, self._signature)
