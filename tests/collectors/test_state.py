@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import sys
 from functools import partial
 from typing import ClassVar
@@ -493,6 +494,38 @@ def test_cq3_weights_for_the_next_batch_that_do_not_fit_are_refused(within_a_bat
             collector.load_state_dict(wrong)
         collector.load_state_dict(state)
         assert_equal(expected, take(collector, 2))
+
+
+@pytest.mark.parametrize("kind", WORKERS)
+def test_cv5_cx3_a_worker_that_is_started_again_has_the_loaded_weights(kind, take):
+    # Also where no weights were published since they were loaded.
+    make, options = WORKERS[kind]
+    options = {"frames_per_batch": 24, "num_envs": 2, "seed": 3, "track_policy_version": True, **options}
+    with make(RandomWalk, Recurrent(), **options) as collector:
+        collector.update_policy_weights_(weights={"gain": np.full(2, 0.5)})
+        take(collector, 1)
+        state = copied(collector.state_dict())
+    with make(RandomWalk, Recurrent(), **options) as other:
+        other.load_state_dict(state)
+        os.kill(other.statistics().workers[0].pid, signal.SIGKILL)
+        take(other, 4)
+        assert other.statistics().restarts == 1
+        assert other.policy_version == 1
+        np.testing.assert_array_equal(other.getattr_policy("gain"), [0.5, 0.5])
+
+
+def test_cv2_weights_of_some_workers_keep_their_number_when_they_are_loaded(take):
+    options = {"frames_per_batch": 24, "num_envs": 2, "seed": 3, "track_policy_version": True}
+    options |= WORKERS["synchronous"][1]
+    with hr.MultiCollector(RandomWalk, Recurrent(), **options) as collector:
+        collector.update_policy_weights_(weights={"gain": np.full(2, 0.5)}, worker_ids=[0])
+        take(collector, 1)
+        state = copied(collector.state_dict())
+        expected = take(collector, 2)
+    assert np.unique(expected[1]["policy_version"]).tolist() == [0, 1]
+    with hr.MultiCollector(RandomWalk, Recurrent(), **options) as other:
+        other.load_state_dict(state)
+        assert_equal(expected, take(other, 2))
 
 
 def test_several_asynchronous_workers(take):

@@ -82,7 +82,13 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
         ):
             handle.note_loaded(stands_still=stands_still)
         group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
-        updater.load_state(shared["versions"])
+        updater.load_state(shared["versions"], [_next_weights(worker) for worker in workers])
+
+
+def _next_weights(worker: Mapping[str, Any]) -> tuple[Any, int]:
+    """Returns the weights that a worker's next rollout begins with, and their number."""
+    saved = worker["weights_ahead"] or worker
+    return saved["weights"], saved["policy_version"]
 
 
 def _workers_of(group: WorkerGroup, state: Mapping[str, Any]) -> list[Mapping[str, Any]]:

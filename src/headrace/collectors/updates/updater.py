@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.receivers import Receivers
 from headrace.collectors.updates.sources import Arguments, Publication, own_model
 from headrace.collectors.updates.target import WeightTarget
+from headrace.errors import SpecError
 from headrace.weights import NoSync, WeightReceiver, WeightScheme, read_weights
 from headrace.weights.layout import same_bytes
 
@@ -212,8 +213,35 @@ class WeightUpdater:
         """Returns the versions, to be saved."""
         return self._versions.state()
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned: the present weights have its newest number."""
+    def load_state(self, state: Mapping[str, Any], workers: Sequence[tuple[Any, int]] = ()) -> None:
+        """Restores what `state` returned: the present weights have its newest number.
+
+        Args:
+            state: as it was returned.
+            workers: of workers that have loaded weights: these, and their number.
+        """
         with self._lock:
             self._versions.load_state(state)
             self._target.renumber(self._versions.newest)
+            self._publish_loaded([(weights, number) for weights, number in workers if weights is not None])
+
+    def _publish_loaded(self, workers: Sequence[tuple[Any, int]]) -> None:
+        """Publishes what workers have loaded: a process that is started again in place of one begins with it."""
+        # Rules: collectors CV5, CX3
+        if not workers or POLICY in self._schemes or not self._are_alike():
+            return
+        model = self._target.models[POLICY]
+        checked = [(model.checked(weights), number) for weights, number in workers]
+        first, newest = checked[0]
+        if all(number == newest and same_bytes(new.arrays, first.arrays) for new, number in checked):
+            self._target.publish({POLICY: first}, newest, None)
+            return
+        for worker, (new, number) in enumerate(checked):
+            self._target.publish({POLICY: new}, number, [worker])
+
+    def _are_alike(self) -> bool:
+        try:
+            self._target.check_workers(None)
+        except SpecError:
+            return False
+        return True
