@@ -62,7 +62,11 @@ class ShardActor:
             host = import_ray().util.get_node_ip_address()
             served = {REPLAY_NAME: replay}
             self._server = Server(
-                served, address=f"tcp://{host}:0", token=token, checkpoint=folder, keep=1
+                served,
+                address=f"tcp://{host}:0",
+                token=token,
+                checkpoint=folder,
+                keep=None if folder is None else 1,
             ).start()
         except Exception as error:
             # Ray would tell of an error in this method in words only, and start the actor again.
