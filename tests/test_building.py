@@ -1,6 +1,7 @@
 """Which files are compiled, when they are compiled again, and with which compiler."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,17 @@ def test_what_is_compiled(clone):
         "headrace.store.window",
         "headrace.tables.heap",
     ]
+
+
+def test_only_files_that_are_compiled_import_cython():
+    # A wheel does not bring it: an import that Cython has not taken out fails there.
+    package = kernels.ROOT / "src" / "headrace"
+    importing = {
+        path
+        for path in package.rglob("*.py")
+        if re.search(r"^\s*import cython\b", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert importing == set(kernels.sources())
 
 
 def test_a_kernel_that_was_never_compiled_is_out_of_date(clone):

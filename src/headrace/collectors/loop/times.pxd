@@ -1,5 +1,7 @@
 cimport cython
 
+from headrace.kernels.kinds cimport *
+
 @cython.final
 cdef class LoopTimes:
     cdef readonly object clock

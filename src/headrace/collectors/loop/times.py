@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-import cython  # noqa: F401 - compiled, since `note_step` is called at each step
+import cython
 
 from headrace.collectors.profiling.recorder import TraceRecorder
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Float
 
 Part: TypeAlias = Literal["env", "policy", "write", "wait"]
 
@@ -32,7 +35,7 @@ class LoopSeconds(NamedTuple):
 
 
 class LoopTimes:
-    """Adds up the seconds of a loop, from one report to the next.
+    """Adds up the seconds of a loop, from one report to the next. Compiled, since `note_step` is called at each step.
 
     Args:
         clock: returns seconds.
@@ -56,7 +59,7 @@ class LoopTimes:
     def _zero(self) -> None:
         self.env = self.policy = self.write = self.wait = 0.0
 
-    def note_step(self, begin: float, acted: float, stepped: float, written: float, restarted: float) -> None:
+    def note_step(self, begin: Float, acted: Float, stepped: Float, written: Float, restarted: Float) -> None:
         """Adds one step of all environments.
 
         Args:
