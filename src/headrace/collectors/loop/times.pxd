@@ -4,7 +4,7 @@ from headrace.kernels.kinds cimport *
 
 @cython.final
 cdef class LoopTimes:
-    cdef readonly object clock
+    cdef public object clock
     cdef public double env
     cdef public double policy
     cdef public double write
