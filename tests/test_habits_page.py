@@ -46,8 +46,9 @@ def loop():
     """The program of the page."""
     first = PAGE.split("```")[1]
     program = "\n".join(line[4:] for line in first.splitlines() if line.startswith((">>> ", "... ")))
-    names = {"np": np, "RandomPolicy": RandomPolicy}
+    names = {"np": np}
     exec(program, names)
+    names["policy"] = RandomPolicy(names["envs"].single_observation_space, names["envs"].single_action_space)
     # One more step, which is not written yet.
     step = names["envs"].step(names["actions"])
     names |= dict(zip(("next_obs", "rewards", "terminated", "truncated", "infos"), step, strict=True))

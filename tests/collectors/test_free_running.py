@@ -52,12 +52,14 @@ def wait_for(run, there):
 def test_it_ends_at_the_total(make_replay, capacity):
     # CF4, CF5, CF7: also through a replay that is smaller than what is collected, while a learner makes room.
     replay = make_replay(SIGNATURE, queue(), **({} if capacity is None else {"capacity": capacity}))
-    frames, taken = 600, []
+    frames, taken, asked = 600, [], threading.Event()
     with hr.Collector(
         environments(), frames_per_batch=40, num_envs=2, total_frames=frames, replay_buffer=replay
     ) as collector:
+        collector.pre_collect_hook = lambda: asked.wait(40)
         collector.start()
         assert collector.statistics().running
+        asked.set()
         if capacity is not None:
             while sum(len(each["reward"]) for each in taken) < frames - 2:
                 taken.append(replay.sample("t", 1, views=hr.views.transition(), timeout=40).data)
