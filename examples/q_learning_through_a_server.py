@@ -2,10 +2,12 @@
 
 The server is `headrace serve` with the file beside this one. Actors write transitions to it, the learner draws them by
 their priorities and writes its newest values back, which the actors read. A rate limiter of the server balances
-both sides. On several machines nothing differs but the address.
+both sides. On several machines nothing differs but the address. With `--backend ray` the actors are tasks of a Ray
+cluster: the one of this machine that runs already, or one that ends with the program.
 
-    pip install headrace
+    pip install headrace            # or "headrace[ray]"
     python examples/q_learning_through_a_server.py --updates 2000
+    python examples/q_learning_through_a_server.py --updates 2000 --backend ray
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import multiprocessing
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -121,16 +123,34 @@ def server() -> Iterator[str]:
             process.terminate()
 
 
-def main(updates: int = 2000, actors: int = 4, seed: int = 0) -> float:
-    """Learns; returns the share of episodes that reach the goal afterwards."""
+def start_processes(address: str, seeds: Sequence[int], stack: ExitStack) -> None:
+    """Starts the actors as processes of this machine; the end of `stack` waits for them."""
     context = multiprocessing.get_context("spawn")
+    for seed in seeds:
+        process = context.Process(target=act, args=(address, seed), daemon=True)
+        process.start()
+        stack.callback(process.join)
+
+
+def start_ray_tasks(address: str, seeds: Sequence[int], stack: ExitStack) -> None:
+    """Starts the actors as tasks of a Ray cluster; the end of `stack` waits for them."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+        stack.callback(ray.shutdown)
+    play_until_the_end = ray.remote(num_cpus=0.5)(act)
+    stack.callback(ray.get, [play_until_the_end.remote(address, seed) for seed in seeds])
+
+
+BACKENDS = {"process": start_processes, "ray": start_ray_tasks}
+
+
+def main(updates: int = 2000, actors: int = 4, seed: int = 0, backend: str = "process") -> float:
+    """Learns; returns the share of episodes that reach the goal afterwards."""
     with ExitStack() as stack:
         with server() as address:
-            for number in range(actors):
-                arguments = address, seed * actors + number
-                process = context.Process(target=act, args=arguments, daemon=True)
-                process.start()
-                stack.callback(process.join)
+            BACKENDS[backend](address, range(seed * actors, (seed + 1) * actors), stack)
             q = learn(address, updates)
             with hr.Client(address) as client:
                 table = client.replay("experience").table("transitions").statistics()
@@ -145,4 +165,5 @@ if __name__ == "__main__":
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--actors", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--backend", choices=BACKENDS, default="process")
     main(**vars(parser.parse_args()))
