@@ -467,7 +467,7 @@ def test_cq3_cv2_weights_for_the_batch_after_the_one_under_way(within_a_batch, e
 
 
 def test_cq3_cv2_newer_weights_than_those_of_the_state(within_a_batch, expected_of_updates, take):
-    # What is published after the state was taken, or loaded, is newer than what is in it.
+    # Weights that are published after the state was taken or loaded are newer than its own.
     expected = expected_of_updates(0.5, 2.0)
     with within_a_batch(**SYNCHRONOUS) as collector:
         published(collector, 0.5)

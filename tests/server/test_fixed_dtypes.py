@@ -50,7 +50,7 @@ def test_numbers_and_bools_are_taken(kind):
 
 @pytest.mark.parametrize("dtype", [">i4", "<i4"])
 def test_values_travel_in_little_endian_order(dtype, monkeypatch):
-    """Whatever order the caller's arrays have."""
+    """The order of the caller's arrays does not matter."""
     sent, send = [], Link.post
     monkeypatch.setattr(
         Link,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 if not cython.compiled:
     from headrace.kernels.kinds import Bytes, GivenDoubles, GivenLongs, Int
 
-    # What a row is.
+    # Kinds of rows.
     GOES_ON, ENDS, MASKED = range(3)
 
 

@@ -72,7 +72,7 @@ class WriterConnection:
         self._reason: Exception | None = None
         # Of a server that stops; another one may come behind its address.
         self._goodbye: Closed | None = None
-        # What the server lacked when it ended a connection for that.
+        # The operations that the server missed when it ended a connection for that.
         self._lacked = ""
         self.session = os.urandom(16)
         self.numbers = count()
