@@ -14,6 +14,7 @@ from headrace.server.client.connecting import ServerAccess, connect
 from headrace.server.compression import zstd
 from headrace.server.compression.choice import CompressedColumns
 from headrace.server.compression.packing import PayloadPacker
+from headrace.server.compression.payload_work import PayloadWork
 from headrace.server.compression.unpacking import PayloadUnpacker
 from headrace.server.limits import Limits
 from headrace.server.messages.answers import Done
@@ -21,7 +22,6 @@ from headrace.server.messages.packed import Packed
 from headrace.server.messages.requests import Ping, Sample, SendSamples
 from headrace.server.serving import draining
 from headrace.server.serving.packed_traffic import PackedTraffic
-from headrace.server.serving.payload_work import PayloadWork
 from tests.server.hostile import SESSION, said_to
 from tests.server.test_stopping import until
 

@@ -79,7 +79,7 @@ class WeightReading:
         self.take_over()
 
     def read_ahead(self) -> None:
-        """Reads new weights for the next rollout. Those that act stay until `take_over_for_rollout`."""
+        """Reads new weights for the next rollout. The present ones act until `take_over_for_rollout`."""
         if self._newer() is None and not self._receivers.have_news:
             return
         acting = self._saved()

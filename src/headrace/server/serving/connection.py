@@ -19,6 +19,7 @@ from headrace.leases.messages import Goodbye, Message
 from headrace.server.compression import zstd
 from headrace.server.compression.choice import CompressedColumns
 from headrace.server.compression.packing import PayloadPacker
+from headrace.server.compression.payload_work import PayloadWork
 from headrace.server.compression.unpacking import PayloadUnpacker
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages import handshake, requests
@@ -30,7 +31,6 @@ from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.server.serving.client_requests import ClientRequests, Services
 from headrace.server.serving.handshake import ServerHandshake
 from headrace.server.serving.packed_traffic import PackedTraffic
-from headrace.server.serving.payload_work import PayloadWork
 from headrace.system import has_sealed_memory
 
 _LOGGER = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from headrace.leases.selector import PeerSelector
 from headrace.leases.tls_channel import TlsChannel
 from headrace.leases.tls_session import TlsSession
 from headrace.server.addresses import Address
+from headrace.server.compression.payload_work import PayloadWork
 from headrace.server.limits import Limits
 from headrace.server.messages import handshake
 from headrace.server.messages.answers import ServerRecord
@@ -30,7 +31,6 @@ from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.draining import Draining
 from headrace.server.serving.listening import ListeningSocket
-from headrace.server.serving.payload_work import PayloadWork
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ServedWeights

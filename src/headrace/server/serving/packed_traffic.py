@@ -16,9 +16,9 @@ from typing import NamedTuple
 from headrace.leases.frames import Frame
 from headrace.leases.messages import Message
 from headrace.server.compression.packing import PackedPayload, PayloadPacker
+from headrace.server.compression.payload_work import PayloadWork
 from headrace.server.compression.unpacking import PackedFrame, PayloadUnpacker
 from headrace.server.serving.batches.batch_sender import Send
-from headrace.server.serving.payload_work import PayloadWork
 
 # zstd takes 0.03 to 0.2 ms for so many bytes, and the way to another thread and back as long.
 _LEAST_NBYTES = 1 << 16
