@@ -191,7 +191,8 @@ def test_keys_are_like_a_list(served):
         first, second, third = (add(writer, t) for t in range(3))
         assert "has not told" in repr(third) or third == [third[0]]
         assert third[0] - first[0] == 2
-        assert first + second == [first[0], second[0]] == second.__radd__([first[0]])
+        earlier = [first[0]]
+        assert first + second == [first[0], second[0]] == earlier + second
         assert [*first] == list(first) == first == [first[0]] != second
         assert np.asarray(third).tolist() == third[:] == sorted(third)
         assert first[0] in first
