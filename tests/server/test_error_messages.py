@@ -128,7 +128,11 @@ def served():
         ("unknown_table", KeyError, ["'z'", "'q'"]),
         ("nothing_to_draw", hr.DeadlineExceeded, ["'q'", "2 ", "0.05"]),
         ("never_enough", ValueError, ["'q'", "3", "at most 2", "max_size=2"]),
-        ("items_that_wait", hr.DeadlineExceeded, ["2 items", "'q'", "0.05 s", "sample from the table"]),
+        (
+            "items_that_wait",
+            hr.DeadlineExceeded,
+            ["2 items", "'q'", "after SECONDS s", "sample from the table"],
+        ),
         ("wrong_shape", hr.SpecError, ["x:", "float32[3]", "float64[4]"]),
         ("wrong_token", hr.AuthenticationError, ["ADDRESS", "token"]),
         ("missing_token", hr.AuthenticationError, ["ADDRESS", "pass token="]),
@@ -144,7 +148,7 @@ def served():
         ("no_checkpoints", hr.CheckpointError, ["checkpoint= of hr.Server"]),
         ("silent_peer", hr.DeadlineExceeded, ["ADDRESS", "handshake", "0.1 s"]),
         ("nobody", hr.Disconnected, ["ADDRESS", "nobody listens"]),
-        ("lost_server", hr.Disconnected, ["ADDRESS", "2 items", "'q'", "0.05 s"]),
+        ("lost_server", hr.Disconnected, ["ADDRESS", "2 items", "'q'", "after SECONDS s"]),
     ],
 )
 def test_errors_say_what_where_and_whom(served, call, error, parts):
@@ -152,7 +156,8 @@ def test_errors_say_what_where_and_whom(served, call, error, parts):
         getattr(served, call)()
     text = str(caught.value)
     for part in parts:
-        expected = served.address if part == "ADDRESS" else part
-        assert expected in text
+        pattern = re.escape(part).replace("ADDRESS", re.escape(served.address))
+        # The time that it really waited, which is longer on a loaded machine.
+        assert re.search(pattern.replace("SECONDS", r"\d+(\.\d+)?"), text), (pattern, text)
     # AU4, beside it
     assert not re.search("secret|guess", text)
