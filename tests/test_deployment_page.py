@@ -108,7 +108,8 @@ def test_the_command_lines(config, line):
     assert Path(program).name == "headrace"
     arguments[-1] = str(config(FILES[1]))
     done = CliRunner().invoke(main, [*arguments, "--check"])
-    assert (done.exit_code, done.output) == (0, f"{arguments[-1]}: no mistake found\n")
+    assert done.exit_code == 0
+    assert done.output.startswith(f"{arguments[-1]}: no mistake found ")
 
 
 def test_folders_of_the_unit_are_those_of_the_file():

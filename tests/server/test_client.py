@@ -506,7 +506,7 @@ def test_what_is_served_is_checked(replay):
     for served in ([replay], {"r": 3}):
         with pytest.raises(TypeError, match="served"):
             hr.Server(served)
-    for address in ("127.0.0.1:80", "tcp://x", "http://x:1", "unix://"):
+    for address in ("127.0.0.1:80", "tcp://x", "http://x:1", "unix://", "tcp://a..b:1", "tcp://[x:y]:1"):
         with pytest.raises(ValueError, match="address"):
             hr.Server({"r": replay}, address=address)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from dataclasses import dataclass
 
 _TCP = re.compile(r"tcp://(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d{1,5})")
 _UNIX = "unix://"
+_NAME = re.compile(rb"[\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -61,4 +63,27 @@ def parse_address(address: str) -> Address:
     found = _TCP.fullmatch(address)
     if found is None or int(found[3]) > 65535:
         raise ValueError(f"address: expected 'tcp://host:port' or 'unix:///path', got {address!r}")
-    return Address(host=found[1] or found[2], port=int(found[3]))
+    host = found[1] or found[2]
+    if not can_be_host(host):
+        raise ValueError(
+            f"address: expected the name or IP address of a machine, got {host!r} in {address!r}"
+        )
+    return Address(host=host, port=int(found[3]))
+
+
+def can_be_host(host: str) -> bool:
+    """Returns whether a machine can have this name or IP address. The name is not looked up.
+
+    >>> [can_be_host(each) for each in ("learner-0.example", "10.0.0.7", "::1", "10.0.0.777", "a..b", "two words")]
+    [True, True, True, False, False, False]
+    """
+    try:
+        if ":" in host:
+            ipaddress.IPv6Address(host)
+            return True
+        encoded = host.encode("idna")  # As `socket.getaddrinfo` does.
+        if host.rpartition(".")[2].isdecimal():
+            socket.inet_aton(host)
+    except (ValueError, OSError):
+        return False
+    return _NAME.fullmatch(encoded) is not None

@@ -226,7 +226,24 @@ def test_every_form(read, tmp_path, monkeypatch):
         ),
         ('{ dtype = "int64" }', "7", "6: replays.r.signature.x: expected an array such as { dtype = "),
         ('x = { dtype = "int64" }', '"a/b" = { dtype = "int64" }', "5: replays.r.signature: "),
+        (
+            'x = { dtype = "int64" }',
+            "x = { dtype = [] }",
+            "6: replays.r.signature.x.dtype: expected an array such as ",
+        ),
         ("tcp://127.0.0.1:9000", "http://127.0.0.1", "2: address: expected 'tcp://host:port'"),
+        (
+            "tcp://127.0.0.1:9000",
+            "tcp://127.0.0.256:9",
+            "2: address: expected the name or IP address of a machine, got ",
+        ),
+        (
+            "tcp://127.0.0.1:9000",
+            "tcp://two words:9",
+            "2: address: expected the name or IP address of a machine, got ",
+        ),
+        ("[replays.r]", 'unix = ""\n[replays.r]', "3: unix: expected a string of length >= 1"),
+        ("capacity = 10", 'path = ""', "4: replays.r.path: expected a string of length >= 1"),
         ('address = "tcp://127.0.0.1:9000"', "", "1: expected address = "),
         (
             "[replays.r]",
@@ -274,6 +291,11 @@ def test_every_form(read, tmp_path, monkeypatch):
             "[replays.r]",
             '[page]\nhost = "0.0.0.0"\n[replays.r]',
             "4: page.host: other machines reach 0.0.0.0; add token",
+        ),
+        (
+            "[replays.r]",
+            '[page]\nhost = "learner..0"\n[replays.r]',
+            "4: page.host: expected the name or IP address of this machine, got 'learner..0'",
         ),
         ("[replays.r]", "[page]\nport = 99999\n[replays.r]", "4: page.port: expected `int` <= 65535"),
         (

@@ -11,7 +11,11 @@ from headrace.cli.options import json_option
 
 @click.command("serve")
 @click.argument("config", metavar="CONFIG.toml", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--check", is_flag=True, help="Read CONFIG.toml, report the first mistake, and start nothing.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Read CONFIG.toml with its tokens and certificates, report the first mistake, and start nothing.",
+)
 @json_option
 def command(config: Path, check: bool, as_json: bool) -> None:
     """Serve replays and queues to other processes.

@@ -20,6 +20,10 @@ from headrace.cli.serve.settings import read_settings
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # A signal that comes just before the thread sleeps does not wake it.
 _LONGEST_SLEEP = 0.5
+_CHECKED = (
+    "no mistake found in the settings, tokens and certificates (checked without network: no host was looked up, no "
+    "address or file of a store or checkpoint was opened)"
+)
 
 
 def run(path: Path, *, check: bool, as_json: bool) -> None:
@@ -34,9 +38,7 @@ def run(path: Path, *, check: bool, as_json: bool) -> None:
     with _told_by_signals() as stop, Service(read_settings(path)) as service:
         if check:
             service.check()
-            click.echo(
-                json.dumps({"path": str(path), "ok": True}) if as_json else f"{path}: no mistake found"
-            )
+            click.echo(json.dumps({"path": str(path), "ok": True}) if as_json else f"{path}: {_CHECKED}")
             return
         try:
             service.run(lambda ready: _announce(ready, as_json=as_json), stop.wait)

@@ -10,6 +10,8 @@ from headrace.tables.description.table_json import SelectorJson
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
+# An empty one would be the folder of the file.
+_Path = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +64,7 @@ class ReplaySection(_Section, frozen=True):
     signature: dict[str, Any]
     tables: dict[str, dict[str, Any]]
     capacity: int | None = None
-    path: str | None = None
+    path: _Path | None = None
     seed: int | None = None
 
 
@@ -83,7 +85,7 @@ class TokenSection(_Section, frozen=True):
     """
 
     environment: str | None = None
-    file: str | None = None
+    file: _Path | None = None
 
 
 class TlsSection(_Section, frozen=True):
@@ -95,9 +97,9 @@ class TlsSection(_Section, frozen=True):
         client_authorities: clients must have a certificate of one of these; None asks for none.
     """
 
-    certificate: str
-    key: str
-    client_authorities: str | None = None
+    certificate: _Path
+    key: _Path
+    client_authorities: _Path | None = None
 
 
 class CheckpointSection(_Section, frozen=True):
@@ -110,7 +112,7 @@ class CheckpointSection(_Section, frozen=True):
         load_newest: begins with the newest checkpoint of each replay without a path, if there is one.
     """
 
-    directory: str
+    directory: _Path
     every_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
     keep: _Count | None = None
     load_newest: bool = False
@@ -132,7 +134,7 @@ class FileSections(_Section, frozen=True):
     """The whole file."""
 
     address: str | None = None
-    unix: str | None = None
+    unix: _Path | None = None
     insecure: bool = False
     drain_timeout: _Seconds = 5.0
     token: TokenSection | None = None

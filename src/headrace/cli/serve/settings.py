@@ -26,7 +26,7 @@ from headrace.cli.serve.sections import (
     TokenSection,
 )
 from headrace.cli.serve.tls import server_context
-from headrace.server.addresses import Address, parse_address
+from headrace.server.addresses import Address, can_be_host, parse_address
 from headrace.server.limits import Limits
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
@@ -104,6 +104,10 @@ def read_settings(path: Path) -> Settings:
             ("queues", name), "expected another name than that of a replay; rename one of them"
         )
     page = given.page
+    if page is not None and not can_be_host(page.host):
+        raise document.error(
+            ("page", "host"), f"expected the name or IP address of this machine, got {page.host!r}"
+        )
     if page is not None and page.token is None and not Address(host=page.host).is_local:
         raise document.error(
             ("page", "host"),
@@ -202,7 +206,7 @@ def _signature(document: Document, key: Key, given: dict[str, Any]) -> Signature
 
 def _tree(document: Document, key: Key, given: Any) -> Any:
     """Returns the tree of `ArraySpec` of a table; a table with a `dtype` is an array, and a list is a tuple."""
-    if isinstance(given, list):
+    if isinstance(given, list) and given:
         return tuple(_tree(document, key, each) for each in given)
     if not isinstance(given, dict) or not given:
         raise document.error(key, _WANTED_COLUMN.format(given))
