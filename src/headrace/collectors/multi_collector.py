@@ -14,6 +14,7 @@ from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.devices import Storing
+from headrace.collectors.handle.names import name_workers
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.loop.hooks import CollectHooks, PostHook, PreHook
 from headrace.collectors.multi.collected_state import collected_state, load_collected_state
@@ -366,7 +367,7 @@ class MultiCollector(CollectorBase):
         return _INTERRUPTED_SECONDS if kind is not None and issubclass(kind, KeyboardInterrupt) else None
 
     def __repr__(self) -> str:
-        pids = ", ".join(str(handle.process.pid) for handle in self._group.handles)
+        pids = name_workers([handle.process.pid for handle in self._group.handles])
         state = "shut down" if self._group.status.is_closed else f"workers {pids}"
         return f"<{type(self).__name__}, {state}, {self._group.tally.frames} frames>"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.failures import collector_home
+from headrace.collectors.handle.names import name_workers
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.errors import Closed
 from headrace.waits import Wait
@@ -132,7 +133,7 @@ class GroupStatus:
 
     def wait_for_none(self, late: Callable[[], Collection[object]], timeout: float, event: str) -> None:
         """Waits as `wait` does, until no worker is late for an event; messages name those that are."""
-        self.wait(lambda: not late(), timeout, lambda: f"{', '.join(map(str, late()))} {event}")
+        self.wait(lambda: not late(), timeout, lambda: f"{name_workers(late())} {event}")
 
     def wait_held(
         self,

@@ -13,6 +13,7 @@ from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
+from headrace.collectors.handle.names import name_workers
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.multi.admission import Admission
@@ -110,7 +111,7 @@ class FinishedBatches:
 
     def _describe(self) -> str:
         """Describes a wait: its reason, and the event that can end it."""
-        names = ", ".join(map(str, self._handles))
+        names = name_workers(self._handles)
         waiting = [text for handle in self._handles if (text := handle.describe_pending())]
         if not waiting:
             return f"a batch of {names}"

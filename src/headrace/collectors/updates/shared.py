@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.collectors.handle.names import name_workers
 from headrace.collectors.updates.models import (
     CheckedWeights,
     ModelWeights,
@@ -98,7 +99,7 @@ class SharedWeights:
         if refused:
             raise SpecError(
                 f"update_policy_weights_: expected workers whose policies have the weights of worker 0's, but those of "
-                f"{', '.join(map(str, refused))} have other names, shapes or dtypes"
+                f"{name_workers(refused)} have other names, shapes or dtypes"
             )
 
     def renumber(self, number: int) -> None:
