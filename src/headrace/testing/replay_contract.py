@@ -467,7 +467,7 @@ class ReplayContract(ABC):
         assert (replay.signature, replay.table_names) == (_NUMBERS, ("t", "empty"))
 
     def test_flush_tells_that_the_replay_is_closed(self) -> None:
-        """Also where every item was applied before."""
+        """Also where every item was applied before; then the writer is closed without an error."""
         # Rules: server CL3
         replay = self.new(Table.queue("t", 5))
         writer = replay.writer(items=[ItemRule("t", 1)])
@@ -478,6 +478,7 @@ class ReplayContract(ABC):
         for _ in range(2):
             with pytest.raises(Closed, match="^the replay is closed$"):
                 writer.flush()
+        writer.close()
 
 
 def put(

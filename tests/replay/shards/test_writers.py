@@ -54,6 +54,21 @@ def test_a_step_is_stored_in_all_shards_or_in_none(make_shards):
     assert [numbers(shard) for shard in shards] == [[2, 3], [2, 3]]
 
 
+def test_a_writer_is_closed_after_its_replay(make_shards):
+    """It tells of the shards whose items were refused, and of those only."""
+    whole, shards = make_shards([queue(1)], 2)
+    rules = [hr.ItemRule("t", 1)]
+    applied, refused = (whole.writer(lanes=2, items=rules) for _ in range(2))
+    applied.append({"n": [0, 1]})
+    shards[1].replay.sample("t", 1)
+    refused.append({"n": [2, 3]})  # The table of shard 0 is full.
+    whole.close()
+    applied.close()
+    with pytest.raises(hr.Closed, match="^the replay was closed: 1 items of this writer were refused$"):
+        refused.close()
+    refused.close()
+
+
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_step_writers_work_over_shards(make_shards, lanes):
     # Episodes end lane by lane; keys name the items.

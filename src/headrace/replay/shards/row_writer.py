@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -309,11 +310,12 @@ class ShardedRowWriter:
         Raises:
             Disconnected: items were lost with a shard since the last call; `.pending` is their number.
         """
-        self._flush(timeout, durable)
+        self._wait(lambda writer, left: writer.flush(left, durable), timeout)
+        self._raise_lost()
         self._check_replay()
 
-    def _flush(self, timeout: float | None, durable: bool) -> None:
-        self._wait(lambda writer, left: writer.flush(left, durable), timeout)
+    def _raise_lost(self) -> None:
+        """Raises `Disconnected` if items were lost since the last call of this."""
         lost = {part.shard.number: part.take_lost() for part in self._parts}
         if any(lost.values()):
             numbers = ", ".join(str(number) for number, count in lost.items() if count)
@@ -344,21 +346,18 @@ class ShardedRowWriter:
         """See `WriterLike.close`."""
         if self._closed:
             return
-        lost: Disconnected | None = None
-        try:
-            self._flush(timeout, durable=False)
-        except Disconnected as error:
-            lost = error
-        except Closed:
-            self._closed = (
-                True  # Refused items stay refused; only after a deadline is there an item to try again.
-            )
-            self._each(lambda writer: writer.abandon())
-            raise
+        with suppress(Closed):  # The replay is closed; each part tells whether its items were applied before.
+            self._wait(lambda writer, left: writer.flush(left), timeout)
         self._closed = True
-        self._each(lambda writer: writer.close(0.0))
-        if lost is not None:
-            raise lost
+        refused: list[str] = []
+        for part in self._parts:
+            try:
+                part.tell(lambda writer: writer.close(0.0))
+            except Closed as error:
+                refused.append(str(error))
+        if refused:
+            raise Closed("; ".join(refused))
+        self._raise_lost()
 
     def abandon(self) -> None:
         """See `WriterLike.abandon`."""
