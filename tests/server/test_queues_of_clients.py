@@ -18,6 +18,7 @@ from headrace.server.client.queues.flusher import Flusher
 from headrace.server.compression import packing, zstd
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
 from headrace.server.serving.client_queues import ClientQueues
+from headrace.server.serving.queue_sender import QueueSender
 
 JOIN = 30.0
 EXAMPLE = {"z": np.zeros((2, 3), np.float32), "a": (0, False), "empty": np.zeros((0, 4))}
@@ -499,6 +500,60 @@ def test_a_server_that_comes_back_gets_what_is_missing(tmp_path):
             remote.wait(5)
             assert [queue.sample(timeout=0)[0][0] for _ in range(3)] == [3, 4, 5]
             assert queue.statistics().samples_received == 6
+
+
+def drop(monkeypatch, is_dropped):
+    """Lets a server drop messages of samples, by the number of their first sample."""
+    take = QueueSender.take
+
+    def taking(sender, request, payload):
+        if not is_dropped(request.first):
+            take(sender, request, payload)
+
+    monkeypatch.setattr(QueueSender, "take", taking)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_samples_that_did_not_arrive_are_sent_again(address, monkeypatch, waits):
+    """AK3: the server says what it misses, and no call of the client raises for it."""
+    dropped = [2]
+    drop(monkeypatch, lambda first: first in dropped and dropped.remove(first) is None)
+    queue = hr.BatchQueue(0, 1, num_buffers=9)
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q", max_in_flight=4)
+        remote.send(0)
+        remote.wait(JOIN)
+        remote.send(1)
+        for number in range(2, 7):
+            remote.send(number, timeout=JOIN)
+            if waits and number == 4:
+                remote.wait(JOIN)
+        remote.wait(JOIN)
+        assert not dropped
+        assert [taken(queue) for _ in range(7)] == [[number] for number in range(7)]
+        assert queue.statistics().samples_received == 7
+
+
+def test_samples_that_never_arrive_are_told(address, monkeypatch):
+    """Another queue of the same client goes on."""
+    queue, other = hr.BatchQueue(0, 1), hr.BatchQueue(0, 1)
+    with hr.Server({"q": queue, "other": other}, **address) as server, hr.Client(server.address) as client:
+        remote, rest = client.queue("q", max_in_flight=2), client.queue("other")
+        remote.send(0)
+        remote.wait(JOIN)
+        drop(monkeypatch, lambda first: first == 2)
+        rest.send(5)
+        remote.send(1)
+        with pytest.raises(hr.Closed, match="missed samples twice: expected sample 2 of queue 'q', got 3"):
+            for number in range(2, 9):
+                remote.send(number, timeout=JOIN)
+        with pytest.raises(hr.Closed, match="2 samples are not confirmed"):
+            remote.wait(JOIN)
+        monkeypatch.undo()
+        rest.send(6)
+        rest.wait(JOIN)
+        assert [taken(other), taken(other)] == [[5], [6]]
+        assert queue.statistics().samples_received == 1
 
 
 def stop_and_notice(server, client, remote):

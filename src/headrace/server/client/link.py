@@ -59,6 +59,7 @@ class Link:
     Attributes:
         served, blocks, packer: see above.
         failure: why the connection has ended; None while it has not.
+        lacked: what the server missed when it ended the connection for that; "": nothing.
         views: that the server knows.
     """
 
@@ -78,6 +79,7 @@ class Link:
         self.served = served
         self.blocks = blocks
         self.failure: BaseException | None = None
+        self.lacked = ""
         self.views = KnownViews()
         self._forms = KnownForms()
         self._clock = clock
@@ -328,9 +330,17 @@ class Link:
         elif isinstance(message, ForgetBlocks):
             self.blocks.forget(message.blocks)
         elif isinstance(message, Goodbye):
-            self.fail(Closed(f"{self._peer}: {message.reason or 'the server has ended the connection'}"))
+            self._take_goodbye(message)
         else:
             raise ProtocolError(f"expected an answer, got {type(message).__name__}")
+
+    def _take_goodbye(self, message: Goodbye) -> None:
+        reason = message.reason or "the server has ended the connection"
+        if message.lacks:
+            self.lacked = reason
+            self.fail(Disconnected(reason))
+        else:
+            self.fail(Closed(f"{self._peer}: {reason}"))
 
     def _answered(self, answer: Answer, payload: Payload) -> None:
         form = self._forms.form_of(answer, payload)

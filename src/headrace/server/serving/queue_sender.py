@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import Closed
 from headrace.kernels.shared_count import SharedCount
-from headrace.leases.checking import LeaseError
+from headrace.leases.checking import LeaseError, MissingMessages
 from headrace.leases.frames import Payload
 from headrace.server.adopted_batch import BlockRows
 from headrace.server.messages.answers import Failed, SamplesStored
@@ -105,15 +105,18 @@ class QueueSender:
         """Stores samples, or keeps them until there are places.
 
         Raises:
+            MissingMessages: a sample before them did not arrive.
             LeaseError: they break the protocol.
         """
         if self._is_closed:
             raise LeaseError("the session goes on over another connection")
         first, count, places = request.first, request.count, self._places
+        if first > self._received + 1:
+            raise self._missing(request.queue, first)
         in_flight = first + count - 1 - self._received
         if self._waiting:
             in_flight += sum(len(each.columns[0]) for each in self._waiting)
-        if not (1 <= first <= self._received + 1 and count >= 1 and in_flight <= places):
+        if not (first >= 1 and count >= 1 and in_flight <= places):
             raise LeaseError(
                 f"expected sample {self._received + 1} and at most {places} in flight, got {first}, {count}"
             )
@@ -131,6 +134,9 @@ class QueueSender:
             if len(self._waiting) == 1:
                 self._served.wait_for_places(self)
         self._served.serve()
+
+    def _missing(self, queue: str, got: int) -> MissingMessages:
+        return MissingMessages(f"expected sample {self._received + 1} of queue {queue!r}, got {got}")
 
     def _located(self, request: SendSamples, payload: Payload) -> tuple[list[NDArray[Any]], BlockRows | None]:
         """Returns the leaves of samples, with the values that the queue may store, and their rows in a block."""
@@ -215,14 +221,13 @@ class QueueSender:
         """Tells the client when a sample is stored.
 
         Raises:
-            LeaseError: the sample was not sent.
+            MissingMessages: the sample did not arrive.
+            LeaseError: the session goes on over another connection.
         """
         if self._is_closed:
             raise LeaseError("the session goes on over another connection")
         if request.last > self._received:
-            raise LeaseError(
-                f"expected at most sample {self._received}, which was the last, got {request.last}"
-            )
+            raise self._missing(request.queue, request.last)
         if request.last <= self._stored:
             self._send(SamplesStored(number=request.number, stored=self._stored))
         elif self._awaited is None or request.last < self._awaited.last:

@@ -12,6 +12,7 @@ other work.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -36,6 +37,7 @@ from headrace.server.messages.samples import SampleLayout
 from headrace.spec import Signature
 from headrace.waits import Wait
 
+_LOGGER = logging.getLogger(__name__)
 # Limit of the bytes of samples in one message, which are copied while the next ones are written.
 _MESSAGE_NBYTES = 1 << 20
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.01, 1.0
@@ -115,6 +117,8 @@ class SampleStream:
         # Servers that have ended the connection on purpose, and the reason of the last.
         self._goodbyes = 0
         self._goodbye = ""
+        # What the last server missed that ended the connection for that.
+        self._lacked = ""
         # The queue's refusal, and whether a call has raised it.
         self._refusal: Exception | None = None
         self._was_told = False
@@ -337,22 +341,36 @@ class SampleStream:
             self._sent = max(self._sent, self._stored)
             failure = sender.link.failure
             if failure is not None:
-                self._lose(failure)
+                self._lose(failure, sender.link.lacked)
             elif sender.error is not None:
                 self._refusal = sender.error
         is_open = self._refusal is None and not self._closing.is_set()
         self._rows.free_until = self._stored + self._places if is_open else 0
 
-    def _lose(self, failure: BaseException) -> None:
+    def _lose(self, failure: BaseException, lacked: str) -> None:
         """Notes that the connection has ended: what is not confirmed will be sent again."""
         self._sender = None
         self._leave_blocks()
         if isinstance(failure, Closed):
             self._goodbyes += 1
             self._goodbye = str(failure)
+        if f"queue {self._queue!r}" in lacked:
+            self._take_lacked(lacked)
         self._opened.clear()
         self._lost_at = time.monotonic()
         self._sent = self._stored
+
+    def _take_lacked(self, lacked: str) -> None:
+        """Notes what the server missed: what is missing a second time, though all was sent again, is an error."""
+        if lacked == self._lacked:
+            self._refusal = Closed(
+                f"{self._client.peer} missed samples twice: {lacked}; {self._pending} samples are not confirmed"
+            )
+        else:
+            self._lacked = lacked
+            _LOGGER.warning(
+                "%s: %s; samples that are not confirmed are sent again", self._client.peer, lacked
+            )
 
     @property
     def _most_together(self) -> int:
