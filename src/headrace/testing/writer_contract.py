@@ -370,10 +370,10 @@ class WriterContract(ABC):
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
     def test_too_many_pending_items_hold_up_the_next(self) -> None:
-        """By the writer's timeout; steps that are checked never wait."""
+        """By the writer's timeout. Steps that are checked never wait, nor does bad input for its error."""
         # Rules: replay I3, I4
         with self.new(Table.queue("t", 1)) as replay:
-            writer = replay.row_writer(items=[ItemRule("t", 1)], max_pending=2, timeout=0)
+            writer = replay.row_writer(items=[ItemRule("t", 1)], history=9, max_pending=2, timeout=0)
             for n in range(3):
                 writer.append(_step(n))
             with pytest.raises(DeadlineExceeded, match="'t'") as caught:
@@ -381,8 +381,13 @@ class WriterContract(ABC):
             assert (caught.value.pending, writer.pending) == (2, 2)
             with pytest.raises(DeadlineExceeded):
                 writer.create_item("t", 1)
+            with pytest.raises(SpecError, match="n"):
+                writer.append({"n": 0.5, "x": np.zeros(2, np.float32)})
             with pytest.raises(ValueError, match="lane"):
                 writer.create_item("t", 1, lane=7)
+            for length in (5, 10**20):
+                with pytest.raises(ValueError, match="length"):
+                    writer.create_item("t", length)
             writer.append_checked(_checked(3))
             assert writer.pending == 3
             assert [_take(replay).data["n"].tolist() for _ in range(4)] == [[n] for n in range(4)]

@@ -352,9 +352,7 @@ class Intake:
             table, length, priority, lane: see `WriterLike.create_item`.
             given_key: a key that `ItemKeys` gave out ahead, for this item; None: the next key.
         """
-        block, inner = self.lanes.find(lane)
-        live, tail = self._replay.live_table(table), block.tail(inner)
-        start = -1 if tail < 0 else self._store.window.follow(tail, 1 - length)
+        live, start = self._replay.live_table(table), self.first_of_last(length, lane)
         if start < 0:
             return -1
         self._store.pins.pin_window(start, length, 1)
@@ -364,6 +362,12 @@ class Intake:
         priorities = live.new_priorities if priority is None else np.array([float(priority)])
         live.offer(NewItems(key, np.array([start]), shape, priorities, keys, self.source), self._pending)
         return key
+
+    def first_of_last(self, length: int, lane: int) -> int:
+        """Returns the first of the last `length` rows of a lane, or -1 if these are not one window."""
+        block, inner = self.lanes.find(lane)
+        tail = block.tail(inner)
+        return -1 if tail < 0 else self._store.window.follow(tail, 1 - length)
 
     def _make_of_step(self, block: LaneBlock, windows: Sequence[RuleWindows]) -> None:
         page = block.last // self._store.arrays.page_rows

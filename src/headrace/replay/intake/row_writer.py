@@ -91,6 +91,8 @@ class RowWriter:
     def append(self, step: Any) -> None:
         """See `WriterLike.append`."""
         if self._closed or self._lifetime.is_closed or self._pending.count >= self._max_pending:
+            self._check_open()
+            self._rows.check(step)  # A step that does not fit is not worth a wait.
             self._wait_to_append()
         block = self._only
         if block is None:
@@ -294,10 +296,10 @@ class RowWriter:
             check_priority(priority)
         length, lane = check_count("length", length, 1), check_count("lane", lane, 0)
         self._lanes.find(lane)
-        if self._pending.count >= self._max_pending:
-            self._wait_for_room()
         key = -1
         if length <= self._history:
+            if self._pending.count >= self._max_pending and self._has_window(length, lane):
+                self._wait_for_room()
             with self._lock:
                 self._lifetime.check_open()
                 key = self._intake.create_item(table, length, priority, lane, given_key)
@@ -307,6 +309,11 @@ class RowWriter:
                 f"and among the newest {self._history} rows of its writer (history)"
             )
         return key
+
+    def _has_window(self, length: int, lane: int) -> bool:
+        with self._lock:
+            self._lifetime.check_open()
+            return self._intake.first_of_last(length, lane) >= 0
 
     def record_items(self) -> None:
         """See `WriterLike.record_items`."""

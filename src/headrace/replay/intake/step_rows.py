@@ -82,6 +82,14 @@ class StepRows:
             given = values.get(name)
             column[rows] = 0 if given is None else given[part]
 
+    def check(self, step: Any) -> None:
+        """Checks a step as it is given to `WriterLike.append`.
+
+        Raises:
+            SpecError: the step does not fit.
+        """
+        self._signature.validate(step, (self._count,) if self._count > 1 else ())
+
     def checked(self, step: Any) -> dict[str, NDArray[Any]]:
         """Returns the columns `[N, ...]` of a step of every lane.
 

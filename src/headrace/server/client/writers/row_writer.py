@@ -330,13 +330,13 @@ class RemoteRowWriter:
         if priority is not None:
             check_priority(priority)
         length, lane = check_count("length", length, 1), self._checked_lane(lane)
-        if self._items.may_exceed(self._max_pending, self._timeout):
-            self._wait_for_room()
         if length > min(self._stream.history, int(self._lengths.last[lane])):
             raise ValueError(
                 f"length: the last {length} rows of lane {lane} are not one window: a window lies in one episode "
                 f"and among the newest {self._stream.history} rows of its writer (history)"
             )
+        if self._items.may_exceed(self._max_pending, self._timeout):
+            self._wait_for_room()
         key = self._stream.key()
         self._stream.put(
             CreateItem,
