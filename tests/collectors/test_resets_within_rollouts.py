@@ -124,12 +124,21 @@ def test_every_row_of_an_inline_collector(lengths, steps, options, sink, data):
 
 
 @settings(max_examples=30, deadline=None)
-@given(LENGTHS, st.integers(2, 12), st.sampled_from(["disabled", "same_step", "next_step"]), st.data())
-def test_vector_environments(lengths, steps, mode, data):
-    """CQ2, CE4: those that reset themselves are reset as a whole; a reset that was due takes no step then."""
-    model = Model(lengths, steps, resets_take_a_step=mode == "next_step")
+@given(
+    LENGTHS,
+    st.integers(2, 12),
+    st.sampled_from(["disabled", "same_step", "next_step"]),
+    st.booleans(),
+    st.data(),
+)
+def test_vector_environments(lengths, steps, mode, set_truncated, data):
+    """CQ2, CE4, CR8: those that reset themselves are reset as a whole; a reset that was due takes no step then."""
+    model = Model(lengths, steps, set_truncated=set_truncated, resets_take_a_step=mode == "next_step")
     with hr.Collector(
-        counter_vector_env(lengths, mode), act, frames_per_batch=steps * len(lengths)
+        counter_vector_env(lengths, mode),
+        act,
+        frames_per_batch=steps * len(lengths),
+        set_truncated=set_truncated,
     ) as collector:
         for _ in range(4):
             resets = resets_of(data, steps, len(lengths))

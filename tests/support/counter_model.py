@@ -73,8 +73,14 @@ class Model:
                 valid = [row for row in lane if row is not None]
                 if valid:
                     valid[-1]["truncated"] = True
-                for row in valid:  # A copy that waits cannot know that it is reset before the rollout's end.
-                    row["truncated"] |= row["terminated"] and not self.reset_when_done
+                # A row that was reported does not change: it is marked where only a reset that was not asked for yet
+                # could have brought its copy another row in this rollout.
+                last = range(self.steps) if not self.reset_when_done else ()
+                if self.resets_take_a_step:
+                    last = range(max(0, self.steps - 2), self.steps)
+                for row in (lane[step] for step in last):
+                    if row is not None:
+                        row["truncated"] |= row["terminated"]
         return lanes
 
     def _step(self, i, copy, version):
