@@ -393,6 +393,10 @@ SCRIPTS = {
     "twice": lambda c: (c.next(40), c.reset(SOME), c.reset([False, False, True, True])),
     "before seeds": lambda c: (c.next(40), c.reset(SOME), c.set_seed(5)),
     "after seeds": lambda c: (c.next(40), c.set_seed(5), c.reset(SOME), c.reset()),
+    "after a state": lambda c: (c.state_dict(), c.reset(SOME), c.state_dict(), c.reset()),
+    "after a state of seeds": lambda c: (c.next(40), c.set_seed(5), c.state_dict(), c.reset()),
+    "after a loaded state": lambda c: (c.load_state_dict(c.state_dict()), c.reset(SOME)),
+    "a loaded state of seeds": lambda c: (c.next(40), c.set_seed(5), c.load_state_dict(c.state_dict())),
     "between batches": lambda c: (c.next(40), c.reset(SOME), c.next(40), c.next(40), c.reset()),
 }
 

@@ -394,7 +394,7 @@ class InlineRollouts:
         self.updater.load_state(state["versions"])
         self._to_reset[:] = state["to_reset"]
         self._is_reset_due = bool(self._to_reset.any())
-        self.seeds = None
+        self.seeds = None if continues else loop["fresh_seeds"]
         if state["rollout"] is not None:
             self._loaded = RolloutUnderWay.from_state(state["rollout"])
             if not continues:  # The rollout goes on with fresh episodes.

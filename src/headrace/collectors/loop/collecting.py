@@ -92,8 +92,9 @@ class CollectingLoop:
         self.not_stored: list[str] = []
         self.frames_begun = self.frames = 0
         self._at_random = True
-        # Whether all environments were reset, and have taken no step since that was reported.
+        # Whether all environments were reset, and have taken no step since that was reported; the seeds of that reset.
         self._is_fresh = False
+        self._fresh_seeds: Sequence[int] | None = None
         self.profile: TraceRecorder | None = None
         if self.policy is None:
             check_shown(self.views, self.signature, self.observed)
@@ -221,7 +222,7 @@ class CollectingLoop:
         self._writer = None
         self._begin_episodes(None)
         self._recording.reset(self._first, seeds)
-        self._is_fresh = True
+        self._is_fresh, self._fresh_seeds = True, seeds
 
     @property
     def episode_lengths(self) -> NDArray[np.int64]:
@@ -256,9 +257,17 @@ class CollectingLoop:
         self._begin_episodes(envs)
 
     def reset(self, seeds: Sequence[int] | None, envs: Indices | None = None) -> None:
-        """Resets environments (None: all), after `cut`."""
+        """Resets environments (None: all), after `cut`.
+
+        All resets before a step count as one, with its seeds. So it does not matter when they arrive, or whether a
+        state was taken in between.
+        """
+        # Rules: collectors CS2, CS5, CQ2
+        if seeds is None and self._is_fresh:
+            seeds = self._fresh_seeds
         self._recording.reset(self.row, seeds, envs)
-        self._is_fresh = self._is_fresh or envs is None
+        if envs is None:
+            self._is_fresh, self._fresh_seeds = True, seeds
 
     def _begin_episodes(self, envs: Indices | None) -> None:
         """Notes that environments (None: all) begin an episode; all steps before were counted."""
@@ -276,6 +285,7 @@ class CollectingLoop:
             "begun": self.frames_begun,
             "has_acted": self.extras is not None,
             "is_fresh": self._is_fresh,
+            "fresh_seeds": self._fresh_seeds if self._is_fresh else None,
             "observations": self.following(),
             "is_open": self.is_open,
             "recording": self._recording.state_dict(),
@@ -287,7 +297,7 @@ class CollectingLoop:
         """Goes on from a state: with its episodes, if it has the environments.
 
         Returns:
-            Whether the episodes go on; if not, `restart` follows.
+            Whether the episodes go on; if not, `restart` with the state's `fresh_seeds` follows.
         """
         self.frames_begun = state["begun"]
         if not state["has_acted"]:
@@ -300,7 +310,7 @@ class CollectingLoop:
         self.stepper.load_state_dict(state["stepper"])
         self._recording.load_state_dict(state["recording"])
         self._totals.load_state_dict(state["counter"])
-        self._is_fresh = state["is_fresh"]
+        self._is_fresh, self._fresh_seeds = state["is_fresh"], state["fresh_seeds"]
         self._goes_on[:] = state["is_open"]
         for name, column in self._first.items():
             column[...] = state["observations"][name]

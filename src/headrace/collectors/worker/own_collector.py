@@ -97,7 +97,7 @@ class OwnCollector(LoopParts):
         self._receive_weights()
         self._weights.load_state_dict(state)
         if not self._loop.load_state_dict(state["loop"]):
-            self._loop.restart(None)
+            self._loop.restart(state["loop"]["fresh_seeds"])
         self._turn.load_state_dict(state["rollout"])
         self._resets.load_state_dict(state["resets"])
         load_generators_state(state["generators"])

@@ -93,9 +93,7 @@ class Worker:
                 self._receive_weights,
                 self._read_published,
             )
-            # Used again for environments that are reset before the first step.
-            self._first_seeds = seeds.of_environments(self.loop.stepper.num_envs)
-            self.loop.restart(self._first_seeds)
+            self.loop.restart(seeds.of_environments(self.loop.stepper.num_envs))
             if not task.random_frames:
                 self._learn_columns()
             self._say_ready()
@@ -263,7 +261,6 @@ class Worker:
             elif closes or writer.must_report:
                 self._report(closes_rollout=closes)
                 writer.turn()
-        self._first_seeds = None
 
     def _report(self, *, closes_rollout: bool) -> None:
         continued = self.loop.continued
@@ -335,7 +332,7 @@ class Worker:
     def _reset_also(self, chosen: NDArray[np.bool_]) -> None:
         """Resets environments where `chosen`, bool[n], and those of all resets that were asked for, each once."""
         # Rules: collectors CS5. Inline they are reset together, too.
-        seeds = self._first_seeds if self._turn.left == self.loop.steps else None
+        seeds = None
         asked = self._inbox.resets.take(chosen)
         if asked is not None:
             self._seeds.use(asked.seed)
@@ -401,7 +398,6 @@ class Worker:
         """
         self._inbox.rollouts.clear()
         self._channel.send(MoreColumns(signature=self.loop.signature.to_json(), is_loaded=True))
-        self._first_seeds = None
         # A rollout of the state keeps its weights, unless the next turn says otherwise.
         self._updates_each_step = False
         self._open_rows()
