@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import contextmanager, nullcontext
 
 import cloudpickle
 import numpy as np
@@ -138,24 +139,77 @@ class Book:
         return trees
 
 
-@given(st.lists(st.tuples(st.permutations(MODELS), UPDATES), min_size=1, max_size=5))
-@settings(max_examples=15)
-def test_models_of_some_workers_against_a_plain_book(in_parts, script):
-    # CW1, CW2, CW6, CV1, CV2: weights_dict with worker_ids; one number for all models and workers of a call.
-    collector, book = in_parts
-    for order, (models, worker_ids) in script:
-        chosen = range(WORKERS) if worker_ids is None else sorted(worker_ids)
-        trees = book.publish([model for model in order if model in models], chosen)
-        collector.update_policy_weights_(weights_dict=trees, worker_ids=worker_ids)
-        assert collector.policy_version == book.newest
-    batch = collector.next(timeout=40)
-    for worker, expected in enumerate(book.workers):
+def check_against(book, batch):
+    for worker, expected in enumerate(book):
         found = {name: np.unique(batch[name][worker]).tolist() for name in ("policy_version", "w", "c")}
         assert found == {
             "policy_version": [expected["number"]],
             "w": [expected["head"]],
             "c": [expected["critic"]],
         }
+
+
+@contextmanager
+def asked_for_a_batch(collector, late):
+    """Within a `with` block a batch is asked for, and one worker has not begun it, while the others have collected it."""
+    pid = collector._group.handles[late].process.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(hr.DeadlineExceeded):
+            collector.next(timeout=0)
+        changed, assembly = collector._group.status.changed, collector._group.collection._assembly
+        with changed:
+            assert changed.wait_for(lambda: len(assembly.workers) == WORKERS - 1, 40)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@given(
+    st.lists(st.tuples(st.permutations(MODELS), UPDATES), min_size=1, max_size=5),
+    st.none() | st.integers(0, WORKERS - 1),
+)
+@settings(max_examples=25, deadline=None)
+def test_models_of_some_workers_against_a_plain_book(in_parts, script, late):
+    # CW1, CW2, CW6, CV1, CV2: weights_dict with worker_ids; one number for all models and workers of a call.
+    # CW3: a batch that was asked for before keeps its weights, also in a worker that begins it later.
+    collector, book = in_parts
+    before = [dict(worker) for worker in book.workers]
+    with nullcontext() if late is None else asked_for_a_batch(collector, late):
+        for order, (models, worker_ids) in script:
+            chosen = range(WORKERS) if worker_ids is None else sorted(worker_ids)
+            trees = book.publish([model for model in order if model in models], chosen)
+            collector.update_policy_weights_(weights_dict=trees, worker_ids=worker_ids)
+            assert collector.policy_version == book.newest
+            for model, tree in trees.items():
+                np.testing.assert_equal(collector.get_cached_weights(model), tree)
+    if late is not None:
+        check_against(before, collector.next(timeout=40))
+    check_against(book.workers, collector.next(timeout=40))
+
+
+def test_numbers_and_deaths_while_a_batch_is_asked_for():
+    # CW3, CV4, CX3: the batch has one version, also in a worker that is started again meanwhile.
+    with make() as collector:
+        collector.update_policy_weights_(weights(1))
+        with asked_for_a_batch(collector, late=1):
+            collector.update_policy_weights_(weights(2))
+            collector.increment_version()
+            os.kill(collector._group.handles[1].process.pid, signal.SIGKILL)
+        assert shown(collector) == [(1, 1)] * 3
+        assert collector.statistics().restarts == 1
+        assert shown(collector) == [(3, 2)] * 3
+        # A state has what was published, also while a batch waits to be handed out.
+        collector.update_policy_weights_(weights(4))
+        with asked_for_a_batch(collector, late=0):
+            collector.update_policy_weights_(weights(5))
+        status, batches = collector._group.status, collector._group.collection.batches
+        with status.changed:
+            assert status.changed.wait_for(lambda: len(batches) == 1, 40)
+        state = collector.state_dict()
+        for _ in range(2):
+            assert [shown(collector), shown(collector)] == [[(4, 4)] * 3, [(5, 5)] * 3]
+            collector.load_state_dict(state)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(("policy", "head"))))

@@ -26,6 +26,7 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
         WorkerDied: a worker is gone.
     """
     with _standing_still(group) as left:
+        group.weights.show_held()  # Workers keep those of their rollout, and read these ahead.
         workers = group.call_each("state_dict", [((), {})] * len(group.handles), left())
         in_progress = [worker["rollout"] is not None for worker in workers]
         shared = group.collection.state_dict(in_progress, left()) | {"versions": updater.state()}
@@ -76,6 +77,7 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
     with _standing_still(group) as left:
         calls: list[Call] = [((worker,), {}) for worker in workers]
         group.call_each("check_state", calls, left())
+        group.weights.end_hold()
         # Once a worker has loaded its state, the others must follow.
         for handle, stands_still in zip(
             group.handles, group.call_each("load_state_dict", calls), strict=True
@@ -83,6 +85,8 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
             handle.note_loaded(stands_still=stands_still)
         group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
         updater.load_state(shared["versions"], [_next_weights(worker) for worker in workers])
+        if shared["is_asked"]:
+            group.weights.hold()
 
 
 def _next_weights(worker: Mapping[str, Any]) -> tuple[Any, int]:

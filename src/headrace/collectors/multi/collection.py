@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
@@ -28,6 +28,7 @@ from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.multi.staleness import ahead_within
 from headrace.collectors.multi.turns import Rotation
 from headrace.collectors.statistics import Tally
+from headrace.collectors.updates.shared import SharedWeights
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Collection:
         status: of the workers.
         handles: of the workers, all ready.
         tally: of the collector.
+        weights: returns those of the workers, once a batch is asked for.
 
     Attributes:
         admission: lets workers begin rollouts.
@@ -50,7 +52,12 @@ class Collection:
     """
 
     def __init__(
-        self, options: MultiOptions, status: GroupStatus, handles: Sequence[WorkerHandle], tally: Tally
+        self,
+        options: MultiOptions,
+        status: GroupStatus,
+        handles: Sequence[WorkerHandle],
+        tally: Tally,
+        weights: Callable[[], SharedWeights],
     ) -> None:
         self._is_synchronous = options.sync
         self._status = status
@@ -98,7 +105,7 @@ class Collection:
             self.admission.forgive,
         )
         self.batches = FinishedBatches(
-            status, tally, self._assembly, self.admission, handles, self._handed_out
+            status, tally, self._assembly, self.admission, handles, self._handed_out, weights
         )
 
     def _grant(self, worker_idx: int, *, at_random: bool, continues: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Complete batches of workers, handed out one after the other."""
 
-# Rules: collectors CV7, CV8, CX2
+# Rules: collectors CV7, CV8, CW3, CX2
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly, Finished
 from headrace.collectors.statistics import Tally
+from headrace.collectors.updates.shared import SharedWeights
 
 
 class FinishedBatches:
@@ -31,6 +32,7 @@ class FinishedBatches:
         admission: tells workers to begin rollouts.
         handles: of the workers.
         handed_out: called after each batch, with the workers that collected it.
+        weights: returns those of the workers, which are held while workers collect a batch that was asked for.
 
     Attributes:
         hands_out: whether a thread is about to hand out a batch: one at a time, so that batches are counted in order.
@@ -44,6 +46,7 @@ class FinishedBatches:
         admission: Admission,
         handles: Sequence[WorkerHandle],
         handed_out: Callable[[list[int]], None],
+        weights: Callable[[], SharedWeights],
     ) -> None:
         self._status = status
         self._tally = tally
@@ -51,6 +54,7 @@ class FinishedBatches:
         self._admission = admission
         self._handles = handles
         self._handed_out = handed_out
+        self._weights = weights
         self._waiting: deque[Finished] = deque()
         self.hands_out = False
         # Whether the workers have begun a batch because it was asked for.
@@ -106,6 +110,7 @@ class FinishedBatches:
             raise RuntimeError(ALL_WAIT)  # Rules: collectors CR7
         if not self._status.failed and self._assembly.begin():
             self._is_asked = True
+            self._weights().hold()
             self._admission.owe_batch()
         return False
 
@@ -150,6 +155,7 @@ class FinishedBatches:
     def _hand_out(self, finished: Finished) -> Batch:
         """Counts a batch. Where Ctrl-C ends the call, the next one hands the batch out."""
         try:
+            self._weights().end_hold()
             counts = StepCounts()
             for each in finished.counts.values():
                 counts.add(each)

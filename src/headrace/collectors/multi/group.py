@@ -108,7 +108,9 @@ class WorkerGroup:
             "to be ready",
         )
         self._first = self.handles[0].ready
-        self._collection = Collection(self._options, self.status, self.handles, self.tally)
+        self._collection = Collection(
+            self._options, self.status, self.handles, self.tally, lambda: self.weights
+        )
         for handle in self.handles:
             self._open(handle)
 
@@ -144,6 +146,12 @@ class WorkerGroup:
         """The rollouts of the workers, which are ready."""
         assert self._collection is not None
         return self._collection
+
+    @property
+    def weights(self) -> SharedWeights:
+        """The memory for new weights, which was made."""
+        assert self._weights is not None
+        return self._weights
 
     @property
     def ready(self) -> list[Ready]:

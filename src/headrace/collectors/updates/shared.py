@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.handle.names import name_workers
+from headrace.collectors.updates.held import HeldPublications
 from headrace.collectors.updates.models import (
     CheckedWeights,
     ModelWeights,
@@ -29,6 +30,9 @@ class SharedWeights:
 
     Each model has a stamp in the memory: the publication that its weights come from. So a worker that skips sets
     applies the models that have changed, in the order of their publications.
+
+    The workers of a synchronous batch look for weights when they begin it, one sooner than another. So what is published
+    from `hold` on reaches them with `end_hold`, or with the next `hold`.
 
     Args:
         models: of each worker, as it describes them.
@@ -57,6 +61,7 @@ class SharedWeights:
         # The address that has the newest weights of a model.
         self._newest: dict[str, int] = {}
         self._cached: dict[str, Any] = {}
+        self._is_holding, self._held = False, HeldPublications()
         self._lock = threading.Lock()
 
     @property
@@ -76,22 +81,62 @@ class SharedWeights:
     ) -> None:
         """See `WeightTarget.publish`."""
         with self._open() as board:
-            stamp = np.full(1, self._publications + 1)
-            arrays: list[NDArray[Any] | None] = []
-            for model_id in self._ids:
-                if model_id in weights:
-                    arrays += [stamp, *weights[model_id].arrays]
-                    self._newest[model_id] = 0 if workers is None else workers[0]
-                else:
-                    layout = self.models[model_id].layout
-                    assert layout is not None
-                    arrays += [None] * (1 + len(layout.places))
-            board.publish(arrays, number, workers)
-            self._publications += 1
-            for model_id in weights.keys() - set(self._ids):
-                self._cached[model_id] = read_only(weights[model_id].copy())
-            self._send(board)
+            if self._is_holding:
+                self._held.add(weights, number, workers)
+            else:
+                self._write(board, weights, number, workers)
         self._published()
+
+    def _write(
+        self,
+        board: WeightBoard,
+        weights: Mapping[str, CheckedWeights],
+        number: int,
+        workers: Sequence[int] | None,
+    ) -> None:
+        stamp = np.full(1, self._publications + 1)
+        arrays: list[NDArray[Any] | None] = []
+        for model_id in self._ids:
+            if model_id in weights:
+                arrays += [stamp, *weights[model_id].arrays]
+                self._newest[model_id] = 0 if workers is None else workers[0]
+            else:
+                layout = self.models[model_id].layout
+                assert layout is not None
+                arrays += [None] * (1 + len(layout.places))
+        board.publish(arrays, number, workers)
+        self._publications += 1
+        for model_id in weights.keys() - set(self._ids):
+            self._cached[model_id] = read_only(weights[model_id].copy())
+        self._send(board)
+
+    def hold(self) -> None:
+        """Keeps back what is published from now on. What was held before reaches the workers."""
+        with self._lock:
+            self._show()
+            self._is_holding = True
+
+    def show_held(self) -> None:
+        """Lets what was held reach the workers; what is published next is held still."""
+        with self._lock:
+            self._show()
+
+    def end_hold(self) -> None:
+        """Lets what was held, and all that is published next, reach the workers."""
+        if not self._is_holding:  # Each batch comes here; it does not wait for a set that is being published.
+            return
+        with self._lock:
+            self._show()
+            self._is_holding = False
+
+    def _show(self) -> None:
+        if self._board.is_closed:
+            return
+        for held in self._held.take():
+            if held.weights:
+                self._write(self._board, held.weights, held.number, held.workers)
+            else:
+                self._renumber(self._board, held.number)
 
     def check_workers(self, workers: Sequence[int] | None) -> None:
         """See `WeightTarget.check_workers`."""
@@ -105,9 +150,15 @@ class SharedWeights:
     def renumber(self, number: int) -> None:
         """See `WeightTarget.renumber`."""
         with self._open() as board:
-            board.renumber(number)
-            self._send(board)
+            if self._is_holding:
+                self._held.add({}, number, None)
+            else:
+                self._renumber(board, number)
         self._published()
+
+    def _renumber(self, board: WeightBoard, number: int) -> None:
+        board.renumber(number)
+        self._send(board)
 
     def show_again(self) -> None:
         """Calls `send` for the newest sets."""
@@ -117,6 +168,8 @@ class SharedWeights:
     def cached(self, model_id: str) -> Any:
         """See `WeightTarget.cached`."""
         with self._lock:
+            if (held := self._held.newest(model_id)) is not None:
+                return read_only(held.copy())
             if model_id not in self._newest or self._board.is_closed:
                 return self._cached.get(model_id)
             arrays = self._board.copy(self._newest[model_id])

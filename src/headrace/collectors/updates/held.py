@@ -1,0 +1,54 @@
+"""New weights that are kept back while workers begin a batch that is to have one version."""
+
+# Rules: collectors CW3, CV6
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.collectors.updates.models import CheckedWeights
+
+
+class HeldPublication(NamedTuple):
+    """A call of `WeightTarget.publish`, with arrays of its own; without weights it is a new number alone."""
+
+    weights: Mapping[str, CheckedWeights]
+    number: int
+    workers: Sequence[int] | None
+
+
+class HeldPublications:
+    """Keeps publications in their order, without those that a later one replaces: a slow batch costs no more memory."""
+
+    def __init__(self) -> None:
+        self._held: list[HeldPublication] = []
+
+    def add(self, weights: Mapping[str, CheckedWeights], number: int, workers: Sequence[int] | None) -> None:
+        """Keeps a copy."""
+        copies: dict[str, CheckedWeights] = {}
+        for model_id, new in weights.items():
+            arrays = [array.copy() for array in new.arrays]
+            copies[model_id] = CheckedWeights(new.layout, new.layout.tree(arrays), arrays)
+        newest = HeldPublication(copies, number, workers)
+        self._held = [*(each for each in self._held if not _replaces(newest, each)), newest]
+
+    def newest(self, model_id: str) -> CheckedWeights | None:
+        """Returns the newest weights of a model; None: there are none."""
+        for publication in reversed(self._held):
+            if model_id in publication.weights:
+                return publication.weights[model_id]
+        return None
+
+    def take(self) -> list[HeldPublication]:
+        """Returns and forgets all of them."""
+        held, self._held = self._held, []
+        return held
+
+
+def _replaces(newer: HeldPublication, older: HeldPublication) -> bool:
+    """Whether all models of all workers that the older one gives weights get newer ones."""
+    reaches = newer.workers is None or (
+        older.workers is not None and set(older.workers) <= set(newer.workers)
+    )
+    return reaches and older.weights.keys() <= newer.weights.keys()
