@@ -1,5 +1,6 @@
 """Certificates for tests, of authorities that live as long as the process."""
 
+import datetime as dt
 import ssl
 
 import trustme
@@ -8,18 +9,22 @@ AUTHORITY = trustme.CA()
 OTHER_AUTHORITY = trustme.CA()
 
 
-def server_context(*, asks_clients=False):
+LONG_AGO = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
+
+
+def server_context(*, asks_clients=False, until=None):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
+    AUTHORITY.issue_cert("127.0.0.1", not_before=LONG_AGO, not_after=until).configure_cert(context)
     if asks_clients:
         AUTHORITY.configure_trust(context)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def client_context(authority=AUTHORITY, certificate_of=None):
+def client_context(authority=AUTHORITY, certificate_of=None, until=None):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(context)
     if certificate_of is not None:
-        certificate_of.issue_cert("client@example.org").configure_cert(context)
+        issued = certificate_of.issue_cert("client@example.org", not_before=LONG_AGO, not_after=until)
+        issued.configure_cert(context)
     return context

@@ -1,5 +1,10 @@
 """Blocks of the batch arena: how many it keeps for further batches."""
 
+import gc
+import os
+import time
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -71,3 +76,39 @@ def test_a_loader_with_many_requests_on_their_way_maps_each_block_once(tmp_path,
                 batch = next(loader)
                 assert (batch["x"] == batch["n"][:, None]).all()
     assert len(granted) < 40
+
+
+def mapped():
+    """Number of blocks that this process maps, as client or as server; each mapping has a descriptor."""
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += "headrace-batch" in os.readlink(f"/proc/self/fd/{descriptor}")
+    return found
+
+
+def test_blocks_are_free_as_soon_as_their_connection_has_ended(tmp_path):
+    """LP1: a server keeps no memory for a client that is gone until Python looks for cycles."""
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
+    with hr.Replay(hr.Signature.like({"x": np.zeros(NBYTES, np.uint8)}), [table]) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append({"x": np.ones(NBYTES, np.uint8)})
+        gc.collect()
+        before = mapped()
+        with hr.Server({"r": replay}, address=None, unix=tmp_path / "s") as server:
+            gc.disable()
+            try:
+                with hr.Client(server.address) as client:
+                    batches = [client.replay("r").sample("t", 4) for _ in range(3)]
+                    assert mapped() > before
+                del batches, client  # Or it is the client that still maps them.
+                until(lambda: mapped() == before)
+            finally:
+                gc.enable()
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)

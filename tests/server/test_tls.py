@@ -1,5 +1,6 @@
 """Connections with TLS: the same protocol, certificates, and clear ends where the two sides do not fit."""
 
+import datetime as dt
 import socket
 import threading
 import time
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from tests.server.certificates import AUTHORITY, OTHER_AUTHORITY, client_context, server_context
+from tests.server.certificates import AUTHORITY, LONG_AGO, OTHER_AUTHORITY, client_context, server_context
 
 
 @pytest.fixture
@@ -103,6 +104,21 @@ def test_a_client_without_the_right_certificate_is_refused(replay, authority):
         until(lambda: server.statistics().rejected_handshakes == 1)
         with hr.Client(server.address, tls=client_context(certificate_of=AUTHORITY)) as client:
             assert client.statistics().connections == 1
+
+
+def test_certificates_that_have_expired_are_refused(replay):
+    """AU3: those of servers by the client, those of clients by the server, both with an error in time."""
+    expired = LONG_AGO + dt.timedelta(days=1)
+    with hr.Server({"r": replay}, tls=server_context(until=expired)) as server:
+        with pytest.raises(hr.AuthenticationError, match="certificate has expired"):
+            hr.Client(server.address, tls=client_context(), timeout=20)
+        until(lambda: server.statistics().rejected_handshakes == 1)
+    with hr.Server({"r": replay}, tls=server_context(asks_clients=True)) as server:
+        with pytest.raises(hr.AuthenticationError, match="does not accept the certificate"):
+            hr.Client(server.address, tls=client_context(certificate_of=AUTHORITY, until=expired), timeout=20)
+        until(lambda: server.statistics().rejected_handshakes == 1)
+        with hr.Client(server.address, tls=client_context(certificate_of=AUTHORITY)) as client:
+            assert client.ping() > 0
 
 
 def test_certificates_of_clients_protect_an_address_of_other_machines(replay):

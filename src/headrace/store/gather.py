@@ -58,6 +58,11 @@ class Pool:
             return np.empty(nbytes, np.uint8)
         return np.ndarray(nbytes, np.uint8, self._free_buffer(nbytes))
 
+    def clear(self) -> None:
+        """Forgets all buffers; those over which an array is alive go with it."""
+        with self._lock:
+            self._buffers.clear()
+
     def _free_buffer(self, nbytes: int) -> NDArray[np.uint8]:
         # Batches whose longest item differs have ever new sizes; an eighth more lets them share buffers.
         step = 1 << max(0, nbytes.bit_length() - 4)

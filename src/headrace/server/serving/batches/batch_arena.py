@@ -147,9 +147,10 @@ class BatchArena(Pool):
                     self._drop(block)
 
     def close(self) -> None:
-        """Closes the descriptors that were not sent."""
+        """Closes the descriptors that were not sent, and keeps no block: a server may hold the arena for longer."""
         for block in self.take_new():
             block.close()
+        self.clear()
 
 
 def address_of(array: NDArray[Any]) -> int:
