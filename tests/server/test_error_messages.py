@@ -63,14 +63,17 @@ class Served:
         self.client.queue("b", example={"n": 0.5})
 
     def full_queue(self):
+        self.samples_on_their_way().send({"n": 6}, timeout=0.05)
+
+    def samples_on_their_way(self):
+        """Returns the queue, which is full; as many samples as may be are on their way to it."""
         remote = self.client.queue("b", max_in_flight=2)
-        for n in range(50):
-            remote.send({"n": n}, timeout=0.05)
+        for n in range(6):
+            remote.send({"n": n}, timeout=20)
+        return remote
 
     def samples_that_wait(self):
-        with suppress(hr.DeadlineExceeded):
-            self.full_queue()
-        self.client.queue("b", max_in_flight=2).wait(0.25)
+        self.samples_on_their_way().wait(0.25)
 
     def empty_queue(self):
         self.client.queue("b").sample(timeout=0.05)
