@@ -151,7 +151,7 @@ def check_against(book, batch):
 
 @contextmanager
 def asked_for_a_batch(collector, late):
-    """Within a `with` block a batch is asked for, and one worker has not begun it, while the others have collected it."""
+    """Within a `with` block a batch is asked for: one worker has not begun it, the others have collected it."""
     pid = collector._group.handles[late].process.pid
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -39,7 +39,6 @@ class ReplayOutput:
     ) -> None:
         self.is_running = False
         most = replay.store.arrays.page_rows
-        self._is_open = np.zeros(num_envs, np.bool_)
         self._following: Columns | None = {}
         self._blocks = [
             _Block(replay, slice(first, min(first + most, num_envs)), observed, rules, self._may_wait)
@@ -47,6 +46,11 @@ class ReplayOutput:
         ]
 
         self._replay = replay
+
+    @property
+    def _is_open(self) -> NDArray[np.bool_]:
+        """bool[n], lanes that are in an episode after the steps that were written."""
+        return np.concatenate([block.is_open for block in self._blocks])
 
     def _may_wait(self) -> bool:
         return self.is_running and self._replay.items_may_leave()
@@ -64,25 +68,38 @@ class ReplayOutput:
         for block in self._blocks:
             block.fail(failure)
 
-    def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:
+    def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:  # noqa: ARG002 - of the interface
         """Appends every step of a rollout.
 
         Args:
             steps: T of them.
-            is_open: bool[n], lanes that are in an episode after the last step.
+            is_open: bool[n], lanes that are in an episode after the last step; here the grantors know it.
             following: columns `[n, ...]`, the observations after the last step.
 
         Raises:
             StoreFull: some steps may be stored; `cut` before the next rollout.
         """
-        self._following = None
+        before, self._following = self._following, None
         first, count = 0, len(steps.versions)
         while first < count:
+            try:
+                for block in self._blocks:
+                    block.wait()
+            except KeyboardInterrupt:
+                # Here it is known what was written, so the newest transitions of open lanes become items.
+                self._note_written(before, steps, first)
+                raise
             stop = min(count, first + min(block.make_room() for block in self._blocks))
             for block in self._blocks:
                 block.write(steps, first, stop)
             first = stop
-        self._is_open, self._following = is_open, following
+        self._following = following
+
+    def _note_written(self, before: Columns | None, steps: Steps, count: int) -> None:
+        """Notes that the first `count` steps of a rollout were written; `before` are the observations before them."""
+        self._following = before
+        if count and before is not None:
+            self._following = {name: column[count].copy() for name, column in steps.columns.items()}
 
     def cut(self, lanes: NDArray[np.integer[Any]] | None = None) -> None:
         """Ends open episodes, because environments are about to be reset or no step will follow.
@@ -91,7 +108,7 @@ class ReplayOutput:
             lanes: None: all.
 
         Raises:
-            StoreFull: no free page for the final rows; the episodes stay open.
+            StoreFull: no free page for the final rows; episodes stay open, and another call goes on.
         """
         following = self._following
         if following is None:
@@ -99,7 +116,6 @@ class ReplayOutput:
             # look-ahead would find no rows there.
             for block in self._blocks:
                 block.begin_anew()
-            self._is_open[:] = False
             self._following = {}
             return
         chosen = np.zeros_like(self._is_open)
@@ -110,7 +126,6 @@ class ReplayOutput:
         try:
             for block in self._blocks:
                 block.cut(self._is_open & chosen, following)
-                self._is_open[block.lanes] &= ~chosen[block.lanes]
         except (StoreFull, Closed):
             self._following = following
             raise
@@ -163,9 +178,17 @@ class _Block:
     def _commit(self, *arguments: Any) -> None:
         self._grantor.commit(*arguments)
 
+    @property
+    def is_open(self) -> NDArray[np.bool_]:
+        """bool[...], lanes that are in an episode after the steps that were written."""
+        return self._grantor.lane_steps > 0
+
+    def wait(self) -> None:
+        """Waits while too many items are pending."""
+        self._items.wait_pending(_MOST_PENDING)
+
     def make_room(self) -> int:
         """Returns the number of vector steps that fit into the page."""
-        self._items.wait_pending(_MOST_PENDING)
         if not self._forwarder.free:
             self._grantor.lease_owed()
         return self._forwarder.free
@@ -187,7 +210,11 @@ class _Block:
         self._forwarder.forward(steps.part(first, stop, self.lanes))
 
     def cut(self, ends: NDArray[np.bool_], following: Columns) -> None:
-        """Ends the open episodes of those of the block's lanes where `ends`, bool[n], is True."""
+        """Ends the open episodes of those of the block's lanes where `ends`, bool[n], is True.
+
+        Raises:
+            StoreFull: before they end, or because no page is left when they have ended: `is_open` tells.
+        """
         lanes = np.flatnonzero(ends[self.lanes])
         if lanes.size:
             self._grantor.lease_owed()

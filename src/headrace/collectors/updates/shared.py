@@ -31,8 +31,8 @@ class SharedWeights:
     Each model has a stamp in the memory: the publication that its weights come from. So a worker that skips sets
     applies the models that have changed, in the order of their publications.
 
-    The workers of a synchronous batch look for weights when they begin it, one sooner than another. So what is published
-    from `hold` on reaches them with `end_hold`, or with the next `hold`.
+    The workers of a synchronous batch look for weights when they begin it, one sooner than another. So what is
+    published from `hold` on reaches them with `end_hold`, or with the next `hold`.
 
     Args:
         models: of each worker, as it describes them.
