@@ -1,5 +1,7 @@
 """Questions to collectors: they are answered between two steps, and change nothing of what is collected."""
 
+import os
+import signal
 import sys
 import threading
 from dataclasses import dataclass
@@ -311,3 +313,26 @@ def test_a_dead_worker_does_not_answer():
         assert caught.value.exitcode == 3
         with pytest.raises(hr.WorkerDied):
             collector.getattr_env("level")
+
+
+@pytest.mark.parametrize(
+    "name", ["getattr_env", "getattr_policy", "get_distant_attr", "enable_profile", "load_state_dict"]
+)
+def test_cq1_the_limit_of_a_question_names_the_call(name, monkeypatch):
+    # The worker stands still, so that no answer comes.
+    with hr.AsyncCollector(Wrapped, Policy(), frames_per_batch=4) as collector:
+        state, group = collector.state_dict(), collector._group
+        arguments = {"enable_profile": (), "load_state_dict": (state,), "get_distant_attr": ("env",)}
+        original = group.call_each
+        pid = group.handles[0].process.pid
+
+        def at_once(path, calls, timeout=None, **options):
+            os.kill(pid, signal.SIGSTOP)
+            return original(path, calls, 0, **options)
+
+        monkeypatch.setattr(group, "call_each", at_once)
+        try:
+            with pytest.raises(hr.DeadlineExceeded, match=rf"the answer of worker 0 to {name}; "):
+                getattr(collector, name)(*arguments.get(name, ("__doc__",)))
+        finally:
+            os.kill(pid, signal.SIGCONT)

@@ -242,14 +242,14 @@ def test_threads_that_stop_the_workers_take_turns(other, make_replay, monkeypatc
         collector.start()
         call_each, inside, most = group.call_each, [], []
 
-        def watched(*arguments):
+        def watched(*arguments, **options):
             inside.append(None)
             most.append(len(inside))
             if len(most) == 1:
                 begun.set()
                 assert turns.is_waited_for.wait(20)
                 assert all(handle.peer.paused_at == group.status.pause_wanted for handle in group.handles)
-            result = call_each(*arguments)
+            result = call_each(*arguments, **options)
             inside.pop()
             return result
 

@@ -282,9 +282,9 @@ class Collector(LoopParts, CollectorBase):
 
     # ---- about -----------------------------------------------------------------------------------------------------
 
-    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
+    def _call_each(self, path: str, calls: Sequence[Call], caller: str = "") -> list[Any]:
         self._check_usable()
-        with self._between_steps(path):
+        with self._between_steps(caller or path):
             self._check_usable()
             return [follow_path(self, path)(*args, **kwargs) for args, kwargs in calls]
 

@@ -255,8 +255,8 @@ class MultiCollector(CollectorBase):
         if len(status.failed) == len(status.workers):
             status.raise_failure()
 
-    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
-        return self._group.call_each(path, calls)
+    def _call_each(self, path: str, calls: Sequence[Call], caller: str = "") -> list[Any]:
+        return self._group.call_each(path, calls, caller=caller)
 
     # ---- state -----------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
     shared = state["collector"]
     with _standing_still(group) as left:
         calls: list[Call] = [((worker,), {}) for worker in workers]
-        group.call_each("check_state", calls, left())
+        group.call_each("check_state", calls, left(), caller="load_state_dict")
         group.weights.end_hold()
         # Once a worker has loaded its state, the others must follow.
         for handle, stands_still in zip(

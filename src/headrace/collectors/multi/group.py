@@ -214,7 +214,9 @@ class WorkerGroup:
 
     # ---- questions, counters -------------------------------------------------------------------------------
 
-    def call_each(self, path: str, calls: Sequence[Call], timeout: float = ANSWER_SECONDS) -> list[Any]:
+    def call_each(
+        self, path: str, calls: Sequence[Call], timeout: float = ANSWER_SECONDS, *, caller: str = ""
+    ) -> list[Any]:
         """See `CollectorParts._call_each`; each call is made between two steps of its worker.
 
         Raises:
@@ -228,7 +230,10 @@ class WorkerGroup:
         try:
             for handle, payload in zip(self.handles, payloads, strict=False):
                 asked.append((handle.questions, handle.questions.pose(payload)))
-            return [questions.answer(number, path, end - time.monotonic()) for questions, number in asked]
+            return [
+                questions.answer(number, caller or path, end - time.monotonic())
+                for questions, number in asked
+            ]
         finally:
             for questions, number in asked:
                 questions.forget(number)

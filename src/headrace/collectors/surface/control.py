@@ -31,14 +31,14 @@ class ControlSurface(CollectorParts):
             WorkerDied: the worker is gone.
             Closed: after `shutdown`.
         """
-        return self._first("_env_attribute", name)
+        return self._first("_env_attribute", name, "getattr_env")
 
     def getattr_policy(self, name: str) -> Any:
         """Returns an attribute of the policy that acts (in the first worker).
 
         Raises: as `getattr_env`.
         """
-        return self._first("_policy_attribute", name)
+        return self._first("_policy_attribute", name, "getattr_policy")
 
     def getattr_rb(self, name: str) -> Any:
         """Returns an attribute of the replay.
@@ -67,7 +67,7 @@ class ControlSurface(CollectorParts):
             AttributeError, KeyError, IndexError: there is no such part.
             TypeError, DeadlineExceeded, WorkerDied, Closed: as `getattr_env`.
         """
-        return self._call_each("_part", [((path,), {})] * self._layout.workers)
+        return self._call_each("_part", [((path,), {})] * self._layout.workers, "get_distant_attr")
 
     def map_fn(
         self,
@@ -169,9 +169,9 @@ class ControlSurface(CollectorParts):
             )
         self._reset_envs(np.flatnonzero(chosen))
 
-    def _first(self, path: str, *args: Any) -> Any:
+    def _first(self, path: str, name: str, caller: str) -> Any:
         """Calls a method on the own collector of the first worker alone."""
-        return self._call_each(path, [(args, {})])[0]
+        return self._call_each(path, [((name,), {})], caller)[0]
 
     def _one_each(self, name: str, given: Sequence[Any] | None, missing: Any) -> Sequence[Any]:
         count = self._layout.workers

@@ -62,12 +62,13 @@ class CollectorParts(ABC):
         """Raises if the collector cannot be used: `Closed` after `shutdown`, RuntimeError in a forked process."""
 
     @abstractmethod
-    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
+    def _call_each(self, path: str, calls: Sequence[Call], caller: str = "") -> list[Any]:
         """Calls a method of the own collectors of the first workers (inline: of this one).
 
         Args:
             path: of the method.
             calls: one for each of these workers.
+            caller: what the user has called, for messages; empty: the method.
 
         Returns:
             One result for each of them.

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.collectors.profiling.config import ACTIVITIES, ProfileConfig, checked_workers
 from headrace.collectors.profiling.trace import Trace
-from headrace.collectors.surface.parts import CollectorParts
+from headrace.collectors.surface.parts import Call, CollectorParts
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,8 @@ class ProfilingSurface(CollectorParts):
             with_flops=with_flops,
             on_trace_ready=on_trace_ready,
         )
-        self._call_each("_begin_profile", [((config, idx), {}) for idx in range(self._layout.workers)])
+        calls: list[Call] = [((config, idx), {}) for idx in range(self._layout.workers)]
+        self._call_each("_begin_profile", calls, "enable_profile")
         self._profile = config
 
     def disable_profile(self) -> None:
@@ -108,6 +109,6 @@ class ProfilingSurface(CollectorParts):
             return
         self._profile = None
         try:
-            self._call_each("_end_profile", [((), {})] * self._layout.workers)
+            self._call_each("_end_profile", [((), {})] * self._layout.workers, "disable_profile")
         except Exception as error:  # A worker that is gone records nothing.
             _log.debug("disable_profile: %s", error)

@@ -36,8 +36,9 @@ class HeldPublications:
     def newest(self, model_id: str) -> CheckedWeights | None:
         """Returns the newest weights of a model; None: there are none."""
         for publication in reversed(self._held):
-            if model_id in publication.weights:
-                return publication.weights[model_id]
+            newest: CheckedWeights | None = publication.weights.get(model_id)
+            if newest is not None:
+                return newest
         return None
 
     def take(self) -> list[HeldPublication]:
