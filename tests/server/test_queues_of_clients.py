@@ -178,7 +178,7 @@ def test_nothing_is_lost_by_a_deadline(opened, timeout):
     queue.send(1)
     queue.wait(5)
     with pytest.raises(
-        hr.DeadlineExceeded, match=r"no batch of 2 was full within (0|0\.0\d*) s; 1 samples wait"
+        hr.DeadlineExceeded, match=r"no batch of 2 was full within \d+(\.\d+)? s; 1 samples wait"
     ):
         queue.sample(timeout=timeout)
     queue.send(2)
