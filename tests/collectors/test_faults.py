@@ -736,3 +736,40 @@ def test_cx1_a_stop_iteration_of_an_environment_ends_no_loop():
         # As it is, where nothing takes it for an end.
         with pytest.raises(StopIteration, match="no more scenes"):
             collector.next()
+
+
+class SlowToClose(CounterEnv):
+    """Raises in its third step; closing it lasts until the test lets it go on."""
+
+    def __init__(self, path):
+        super().__init__(7)
+        self.path, self.steps = path, 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3:
+            raise ZeroDivisionError("by intent")
+        return super().step(action)
+
+    def close(self):
+        with open(self.path) as gate:
+            gate.read()
+
+
+def test_cx2_a_reported_exception_is_raised_before_the_process_has_ended(tmp_path, caplog):
+    # The end of a process may last, where it closes environments or has large libraries.
+    path = str(tmp_path / "gate")
+    os.mkfifo(path)
+    with hr.AsyncCollector(lambda: SlowToClose(path), frames_per_batch=2, restart_workers=False) as collector:
+        process = collector._group.handles[0].process
+        assert collector.next(timeout=40).frames == 2
+        with pytest.raises(hr.WorkerDied, match="ZeroDivisionError: by intent") as raised:
+            collector.next(timeout=40)
+        assert isinstance(raised.value.__cause__, ZeroDivisionError)
+        assert (raised.value.exitcode, process.exitcode) == (1, None)
+        assert not collector.statistics().workers[0].alive
+        open(path, "w").close()
+        assert process.wait(40) == 1
+        assert collector._group.handles[0].peer.has_ended.wait(40)
+        collector._group._restarts.join()
+    assert len([record for record in caplog.records if "collecting has ended" in record.message]) == 1

@@ -10,6 +10,9 @@ from headrace.collectors.messages import Failed
 from headrace.forking import HomeProcess
 from headrace.leases.frames import Payload
 
+FAILURE_EXITCODE = 1
+"""The exit code of a worker that has reported its exception."""
+
 # Characters of a text that travels in a message.
 _LONGEST = 100_000
 

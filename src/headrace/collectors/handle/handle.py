@@ -40,6 +40,7 @@ class WorkerHandle:
         is_collecting: returns whether this handle's worker has begun a rollout that is not complete.
         worker_timeout: see `MultiCollector`.
         progressed: called with this handle and each `Progress` of the worker, in the thread that listens.
+        failed: called there with this handle, when its process has reported the exception that ends it.
         ended: called there with this handle and the reason, when the connection to its process has ended.
 
     Attributes:
@@ -55,6 +56,7 @@ class WorkerHandle:
         worker_idx: int,
         group: GroupStatus,
         progressed: Callable[[WorkerHandle, Progress, WorkerRows], None],
+        failed: Callable[[WorkerHandle], None],
         ended: Callable[[WorkerHandle, BaseException], None],
         new_place: Callable[[], WorkerPlace],
         is_collecting: Callable[[WorkerHandle], bool],
@@ -62,7 +64,7 @@ class WorkerHandle:
     ) -> None:
         self.worker_idx = worker_idx
         self._group = group
-        self._progressed, self._ended = progressed, ended
+        self._progressed, self._failed, self._ended = progressed, failed, ended
         self._new_place = new_place
         self._is_collecting = is_collecting
         self._worker_timeout = worker_timeout
@@ -81,6 +83,7 @@ class WorkerHandle:
         calls = PeerCalls(
             partial(self._progressed, self),
             self.questions.take,
+            partial(self._failed, self),
             partial(self._ended, self),
             self.last_step.note,
             self._may_step,
@@ -229,7 +232,7 @@ class WorkerHandle:
         return WorkerStatistics(
             worker_idx=self.worker_idx,
             pid=self.process.pid,
-            alive=self.process.is_alive,
+            alive=self.process.is_alive and not self.status.has_died,
             last_step_age=self.last_step.age,
             last_error=self.status.last_error,
             **asdict(tally),

@@ -38,6 +38,7 @@ class PeerCalls(NamedTuple):
     Attributes:
         progressed: called with each `Progress` of the worker, and its rows.
         answered: called with answers, with `changed` of the group held.
+        failed: called when the worker has reported the exception that ends it.
         ended: called once, after the last message, with the reason.
         stepped: called when the worker, which shares no memory, has taken a step.
         may_step: returns whether the worker is to collect, and waits for nothing.
@@ -45,6 +46,7 @@ class PeerCalls(NamedTuple):
 
     progressed: Callable[[Progress, WorkerRows], None]
     answered: Callable[[Answer, Payload], None]
+    failed: Callable[[], None]
     ended: Callable[[BaseException], None]
     stepped: Callable[[], None]
     may_step: Callable[[], bool]
@@ -116,6 +118,8 @@ class WorkerPeer:
                 with self._group.changed:
                     self._take(frame)
                     self._group.changed.notify_all()
+                if isinstance(frame.message, Failed):
+                    self._calls.failed()
 
     def _take(self, frame: Frame) -> None:
         match frame.message:

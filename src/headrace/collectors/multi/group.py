@@ -94,6 +94,7 @@ class WorkerGroup:
                 worker_idx,
                 self.status,
                 self._take_progress,
+                self._restarts.worker_failed,
                 self._restarts.worker_ended,
                 starter.new_place,
                 lambda handle: self.collection.admission.is_collecting(handle.worker_idx),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from headrace.clock import SYSTEM_CLOCK
+from headrace.collectors.failures import FAILURE_EXITCODE
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.errors import DeadlineExceeded, Disconnected
@@ -80,6 +81,17 @@ class Restarts:
         """Notes that a worker has completed a rollout."""
         self._attempts.pop(worker_idx, None)
 
+    def worker_failed(self, handle: WorkerHandle) -> None:
+        """Handles the report of an exception, the last message of a worker, for the thread that listens.
+
+        Where no other process follows, calls raise at once: the end of a Python with large libraries takes long.
+        """
+        # Rules: collectors CX2
+        with self._status.changed:
+            is_last = handle.status.is_ready and self._attempts.get(handle.worker_idx, 0) >= self._limit
+        if is_last:
+            self._fail(handle, partial(handle.status.note_death, FAILURE_EXITCODE))
+
     def worker_ended(self, handle: WorkerHandle, error: BaseException) -> None:
         """Handles the end of a connection, for the thread that listens: it does not wait.
 
@@ -134,7 +146,7 @@ class Restarts:
         """Returns how often the worker was started again since its last rollout; None: it is not started again."""
         worker_idx, status = handle.worker_idx, self._status
         with status.changed:
-            if status.is_closed:
+            if status.is_closed or handle.status.has_died:  # In the second case it has said so.
                 return None
             attempt = self._attempts.get(worker_idx, 0)
             died = None

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import cloudpickle
 
-from headrace.collectors.failures import failed
+from headrace.collectors.failures import FAILURE_EXITCODE, failed
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import AnyMessage, Start
@@ -50,10 +50,10 @@ def serve(channel: Channel, watch: Callable[[WorkerInbox], None]) -> int:
         last_step = LastStep.attach(frame.descriptors[0])
         _work(channel, inbox, start, cloudpickle.loads(frame.payload), last_step)
     except (Disconnected, Ending):
-        return 1
+        return FAILURE_EXITCODE
     except BaseException as error:
         _report_failure(channel, error)
-        return 1
+        return FAILURE_EXITCODE
     return 0
 
 
