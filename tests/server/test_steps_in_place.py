@@ -241,6 +241,7 @@ def test_a_client_that_is_killed_leaves_whole_items_and_no_pages(served):
         writer = client.replay("r").row_writer(items=[])
         writer.append(step_of(3))
         assert child.stdout.readline() == b"writes\n"
+        until(lambda: len(replay.table("t")))  # Its first steps may still be on their way.
         os.kill(child.pid, signal.SIGKILL)
         child.wait(10)
         writer.close()
