@@ -1,6 +1,7 @@
 """server WI2, WI3, WI6, LP4, CL3: columns that travel compressed are the same columns, and hostile ones are refused."""
 
 import logging
+import time
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -187,6 +188,13 @@ def test_a_server_without_zstd_takes_columns_as_they_are(monkeypatch, caplog):
     assert "headrace[zstd]" in record.message
 
 
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_what_is_sent_again_travels_as_the_second_server_takes_it(monkeypatch, first):
     """AK3, LP3: rows in reach and samples go to a server that has zstd, or has it no more, as their first did not."""
@@ -208,7 +216,12 @@ def test_what_is_sent_again_travels_as_the_second_server_takes_it(monkeypatch, f
                 samples.send(step(0))
                 writer.flush()
                 samples.wait(10)
+                link = client._session.link()
                 server.stop()
+                # Its goodbye would end the waits below.
+                until(lambda: not writer._rows._stream.is_connected)
+                until(lambda: link.look_for_end() or link.failure)
+                assert not samples._stream.owes_samples
                 for number in range(1, 8):
                     writer.append(step(number))
                     samples.send(step(number))
