@@ -11,7 +11,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.profiling.stacks import StackSampler
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from headrace.collectors.profiling.torch_events import TorchEvents
 
 _log = logging.getLogger(__name__)
+
+Span: TypeAlias = tuple[str, float, float, dict[str, Any]]
+"""The name of an event, its begin and its end, and its `args`."""
 
 
 class TraceRecorder:
@@ -54,9 +57,11 @@ class TraceRecorder:
         self._with_torch = with_torch
         self.is_recording = self.is_complete = False
         self._rollout = 0
-        self._spans: list[tuple[str, float, float, dict[str, Any]]] = []
-        # Number of events before the rollout under way; None: none is under way.
-        self._before: int | None = None
+        self._spans: list[Span] = []
+        # Steps by their times and the rollout. They become events at the end: what recording costs is in no event.
+        self._steps: list[tuple[float, float, float, float, float, int]] = []
+        # Number of events and steps before the rollout under way; None: none is under way.
+        self._before: tuple[int, int] | None = None
         self._torch: TorchEvents | None = None
         self._stacks: StackSampler | None = None
         self._traces_memory = False
@@ -70,12 +75,13 @@ class TraceRecorder:
     def begin_rollout(self) -> None:
         """Notes that a rollout begins. Events of one that did not end are forgotten."""
         if self._before is not None:
-            del self._spans[self._before :]
+            spans, steps = self._before
+            del self._spans[spans:], self._steps[steps:]
         if not self.is_recording and self._rollout == self.config.warmup_rollouts:
             self._start()
         if self._traces_memory:
             tracemalloc.reset_peak()
-        self._before = len(self._spans)
+        self._before = len(self._spans), len(self._steps)
         self._begun = self._clock()
 
     def end_rollout(self) -> None:
@@ -146,12 +152,21 @@ class TraceRecorder:
             begin, acted, stepped, written: the policy, the environments and the write follow each other.
             restarted: the end of the resets; equal to `written` if there were none.
         """
-        shapes = {} if self._shapes is None else {"shapes": self._shapes}
-        self.span("policy", begin, acted, **shapes)
-        self.span("env_step", acted, stepped, **shapes)
-        self.span("write", stepped, written)
-        if restarted > written:
-            self.span("env_reset", written, restarted)
+        self._steps.append((begin, acted, stepped, written, restarted, self._rollout))
+
+    def _all_spans(self) -> list[Span]:
+        """Returns all events, in the order in which they began."""
+        spans, shapes = list(self._spans), {} if self._shapes is None else {"shapes": self._shapes}
+        for begin, acted, stepped, written, restarted, rollout in self._steps:
+            args = {"rollout": rollout}
+            spans += [
+                ("policy", begin, acted, args | shapes),
+                ("env_step", acted, stepped, args | shapes),
+                ("write", stepped, written, args),
+            ]
+            if restarted > written:
+                spans.append(("env_reset", written, restarted, args))
+        return sorted(spans, key=lambda span: span[1])
 
     def _trace(self) -> Trace:
         worker, pid = {"worker_idx": self._worker_idx}, os.getpid()
@@ -159,7 +174,7 @@ class TraceRecorder:
         events: list[dict[str, Any]] = [
             {"ph": "M", "name": "process_name", "args": {"name": f"worker {self._worker_idx}"}, **where}
         ]
-        for name, begin, end, args in self._spans:
+        for name, begin, end, args in self._all_spans():
             times = {"ts": self._microseconds(begin), "dur": (end - begin) * 1e6}
             events.append(
                 {"ph": "X", "cat": "headrace", "name": name, **times, **where, "args": worker | args}
