@@ -64,7 +64,7 @@ def command(
                 "--png, --verify, --missing-final and --max-episode-steps: expected a path, got the address "
                 f"{source}"
             )
-        from headrace.cli.inspect.server import show_server
+        from headrace.cli.inspect.server.show import show_server
 
         show_server(source, authorities, as_json=as_json, report=html)
         return

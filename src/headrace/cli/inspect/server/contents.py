@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.cli.inspect.item_sample import ItemSample, sample_items
 from headrace.cli.inspect.item_tables import TableSummary
+from headrace.cli.inspect.server.item_sample import ItemSample, sample_items
 from headrace.monitor.ages import MAX_ITEMS
 from headrace.server.client.client import Client
 from headrace.server.client.remote_replay import RemoteReplay

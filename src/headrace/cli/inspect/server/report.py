@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.cli.inspect import html
-from headrace.cli.inspect.served import TABLE_HEADER, Contents, ServedReplay
+from headrace.cli.inspect.server.contents import TABLE_HEADER, Contents, ServedReplay
 
 
 def page(address: str, found: Contents) -> str:

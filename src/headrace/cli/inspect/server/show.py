@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from headrace.cli import tables
-from headrace.cli.inspect import column_table, html, item_tables, server_report
-from headrace.cli.inspect.item_sample import ItemSample
+from headrace.cli.inspect import column_table, html, item_tables
 from headrace.cli.inspect.output_file import naming, tell
-from headrace.cli.inspect.served import TABLE_HEADER, Contents, ServedReplay, ask
+from headrace.cli.inspect.server.contents import TABLE_HEADER, Contents, ServedReplay, ask
+from headrace.cli.inspect.server.item_sample import ItemSample
+from headrace.cli.inspect.server.report import page
 from headrace.cli.server_address import connect
 from headrace.monitor.record import to_json
 
@@ -33,7 +34,7 @@ def show_server(address: str, authorities: Path | None, *, as_json: bool, report
         found = ask(client)
     if report is not None:
         with naming(report):
-            html.write(report, server_report.page(address, found))
+            html.write(report, page(address, found))
     if as_json:
         click.echo(to_json({"address": address, **found.as_json()}).decode())
     else:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.cli.inspect.item_sample import MOST_ITEMS, MOST_ROWS, sample_items
+from headrace.cli.inspect.server.item_sample import MOST_ITEMS, MOST_ROWS, sample_items
 from headrace.replay.table_view import TableView
 
 STEP = {"observation": np.zeros(2), "reward": 0.0, "terminated": False, "note": 0j}

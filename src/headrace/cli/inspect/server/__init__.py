@@ -1,0 +1,1 @@
+"""Contents of a server, as `headrace inspect ADDRESS` shows them."""
