@@ -11,6 +11,7 @@ import pytest
 import headrace as hr
 from headrace.collectors.batches.copy_threads import CopyThreads
 from headrace.collectors.multi.threads import TorchThreads, default_threads
+from headrace.collectors.worker.main import give_way
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -19,6 +20,7 @@ VARIABLES = [
     f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
 ]  # fmt: skip
 MANY = 10 << 20
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="workers run on Linux")
 
 
 # ---- workers -------------------------------------------------------------------------------------------------------
@@ -222,3 +224,37 @@ def test_a_policy_device_for_each_worker():
     ) as collector:
         batch = collector.next(timeout=30)
     np.testing.assert_array_equal(batch["is_tensor"], [[False] * 4, [True] * 4])
+
+
+# ---- turns of the scheduler ----------------------------------------------------------------------------------------
+
+
+def test_workers_leave_the_collectors_process_its_turn():
+    # Part 16: a worker that preempted the thread that tells all workers to begin would keep the others waiting.
+    own = os.sched_getscheduler(0)
+    with hr.MultiCollector(lambda: CounterEnv(5), sync=True, num_workers=2, frames_per_batch=6) as collector:
+        collector.next(timeout=30)
+        workers = [os.sched_getscheduler(worker.pid) for worker in collector.statistics().workers]
+    assert workers == [os.SCHED_BATCH] * 2
+    assert os.sched_getscheduler(0) == own
+
+
+@on_linux
+@pytest.mark.parametrize("policy", ["SCHED_IDLE", "SCHED_FIFO"])
+def test_a_worker_keeps_a_policy_that_the_user_has_chosen(policy, monkeypatch):
+    def never(*_):
+        raise AssertionError("the policy was changed")
+
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: getattr(os, policy))
+    monkeypatch.setattr(os, "sched_setscheduler", never)
+    give_way()
+
+
+@on_linux
+def test_a_worker_runs_where_the_system_refuses_the_policy(monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    give_way()

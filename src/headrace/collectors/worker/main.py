@@ -7,6 +7,7 @@ step, and does not wait for a long step.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -29,9 +30,21 @@ from headrace.leases.channel import Channel
 def main(descriptor: int, parent: int) -> int:
     """Serves the collector of process `parent` at the other end of this socket; returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    give_way()
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     return serve(Channel(connection, AnyMessage), lambda inbox: inbox.watch(parent))
+
+
+def give_way() -> None:
+    """Keeps this process from preempting a thread that wakes it on the same core: one of the collector, mostly.
+
+    The collector tells one worker after another to begin. A worker that preempted it would keep the others waiting for
+    a turn of the scheduler, 3 to 4 ms. The shares of the cores stay as they are.
+    """
+    with suppress(OSError):  # A sandbox may refuse these calls.
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:  # Else the user has chosen a policy.
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def serve(channel: Channel, watch: Callable[[WorkerInbox], None]) -> int:
