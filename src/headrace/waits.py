@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import DeadlineExceeded
@@ -24,27 +23,6 @@ _LONGEST_TURN = 0.5
 # Turns in which the caller must be the only thread before a wait is refused. A thread that C code or `_thread` has just
 # started is not visible before it first runs, which may happen while the caller sleeps.
 _TURNS_ALONE = 3
-
-
-class QuietCondition(threading.Condition):
-    """A condition that is mostly notified while nobody waits, which then costs next to nothing."""
-
-    def __init__(self, lock: Any) -> None:
-        super().__init__(lock)
-        self._waiting = 0
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """See `threading.Condition.wait`."""
-        self._waiting += 1
-        try:
-            return super().wait(timeout)
-        finally:
-            self._waiting -= 1
-
-    def notify_all(self) -> None:
-        """See `threading.Condition.notify_all`; the lock must be held, which is not checked."""
-        if self._waiting:
-            super().notify_all()
 
 
 def wait_on(condition: threading.Condition, clock: Clock, left: float | None) -> None:

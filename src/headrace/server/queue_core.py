@@ -14,12 +14,13 @@ import numpy as np
 
 from headrace.clock import Clock
 from headrace.errors import Closed
+from headrace.kernels.quiet_condition import QuietCondition
 from headrace.server.adopted_batch import AdoptedBatch, BlockRows
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.server.sender_sessions import SenderSessions
 from headrace.spec import ArraySpec
 from headrace.system import has_gil
-from headrace.waits import QuietCondition, Wait
+from headrace.waits import Wait
 
 Array = np.ndarray[Any, Any]
 _Store = Callable[["QueueCore", Sequence[Any]], bool]
@@ -101,6 +102,8 @@ class QueueCore:
         # The last pending batch instead, as long as a client fills it in its own memory.
         self._adopted: AdoptedBatch | None = None
         self._started = 0
+        # Batches that `store_rows` has filled.
+        self._filled = 0
         self._lent: Lease | None = None
         self._closed = False
         self._batches = 0
@@ -184,20 +187,29 @@ class QueueCore:
         Raises:
             Closed: the queue is closed; nothing was stored.
         """
-        count, stored = len(columns[0]), 0
         with self._lock:
             if self._closed:
                 raise Closed("send: the queue is closed")
-            if rows is not None and self._store_in_place(columns, rows):
-                return count
-            if self._adopted is not None:
-                self._copy_adopted()
-            while stored < count:
-                if not self._open.places_left:
-                    if not self._free:
-                        break
-                    self._start_batch()
-                stored += self._store_some(columns, stored, count)
+            filled = self._filled
+            stored = self._store_all(columns, rows)
+            is_full = self._filled > filled
+        if is_full:
+            self._announce()
+        return stored
+
+    def _store_all(self, columns: Sequence[Array], rows: BlockRows | None) -> int:
+        """See `store_rows`; the lock is held."""
+        count, stored = len(columns[0]), 0
+        if rows is not None and self._store_in_place(columns, rows):
+            return count
+        if self._adopted is not None:
+            self._copy_adopted()
+        while stored < count:
+            if not self._open.places_left:
+                if not self._free:
+                    break
+                self._start_batch()
+            stored += self._store_some(columns, stored, count)
         return stored
 
     def _store_some(self, columns: Sequence[Array], begin: int, end: int) -> int:
@@ -212,8 +224,7 @@ class QueueCore:
             for column, values in zip(buffer.columns, columns, strict=True):
                 column[first:last] = values[begin : begin + count]
             done += rows
-            if len(done) == self.batch_size:
-                self._announce()
+            self._filled += len(done) == self.batch_size
         return count
 
     def _store_in_place(self, samples: Sequence[Array], rows: BlockRows) -> bool:
@@ -228,7 +239,7 @@ class QueueCore:
         batch.add(samples)
         if len(batch.done) == self.batch_size:
             self._adopted = None
-            self._announce()
+            self._filled += 1
         return True
 
     def _adopt(self, rows: BlockRows) -> AdoptedBatch | None:
@@ -470,8 +481,8 @@ class QueueCore:
 
     def _announce(self) -> None:
         with self._lock:
-            self._batch_full.notify_all()
             self._call_watchers()
+        self._batch_full.notify_all()
 
     def _call_watchers(self) -> None:
         for call in self._watchers:

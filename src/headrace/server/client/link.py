@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.kernels.quiet_condition import QuietCondition
 from headrace.kernels.readiness import is_readable
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload, ProtocolError
@@ -30,7 +31,6 @@ from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pu
 from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, SampledAgain
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks, Sample
-from headrace.waits import QuietCondition
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
