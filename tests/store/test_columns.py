@@ -248,6 +248,27 @@ def test_put_one_takes_vectors_of_any_width(width):
         put(0, np.ones(width + 1))
 
 
+@pytest.mark.parametrize("width", [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, 5 << 17, (1 << 20) + 3])
+def test_put_one_takes_wide_rows(width):
+    """They are copied in pieces, of which the last may be short; the rows beside them stay."""
+    value = np.random.default_rng(width).integers(0, 256, width, np.uint8)
+    column = np.zeros((3, width), np.uint8)
+    put_one(column, ArraySpec(width, np.uint8), "x")(1, value)
+    assert (column[1] == value).all()
+    assert not column[::2].any()
+
+
+@pytest.mark.parametrize("begin", [-(1 << 19), -3, -1, 0, 1, 3, 1 << 19])
+def test_put_one_takes_a_wide_row_that_overlaps_its_place(begin):
+    """A piece is not written over before it was read."""
+    width = (1 << 20) + 5
+    column = np.random.default_rng(0).integers(0, 256, (3, width), np.uint8)
+    value = column.reshape(-1)[width + begin : 2 * width + begin]
+    expected = value.copy()
+    put_one(column, ArraySpec(width, np.uint8), "x")(1, value)
+    assert (column[1] == expected).all()
+
+
 @pytest.mark.parametrize(
     ("lanes", "shape"), list(itertools.product([1, 2, 3, 33], [(), (1,), (2,), (2, 2), (9, 2)]))
 )

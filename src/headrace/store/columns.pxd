@@ -16,6 +16,8 @@ from numpy cimport (
 
 from headrace.kernels.kinds cimport *
 
+cdef Int _PIECE_NBYTES
+
 @cython.final
 cdef class Column:
     cdef object key
@@ -37,6 +39,7 @@ cdef class Column:
     cdef Int _most_integer
     cdef object put(self, Int row, object value)
     cdef bint _is_written(self, Int row, object value) except -1
+    cdef void _move_wide(self, unsigned char *to, unsigned char *given) noexcept nogil
     cdef bint _is_alike(self, ndarray value) noexcept
     cdef bint _is_integer_written(self, unsigned char *to, object value) except -1
 
