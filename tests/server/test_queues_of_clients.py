@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.server.client.queues import sample_stream
 from headrace.server.client.queues.flusher import Flusher
+from headrace.server.client.queues.opened_sender import NextConfirmation
 from headrace.server.compression import packing, zstd
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
 from headrace.server.serving.client_queues import ClientQueues
@@ -780,6 +781,28 @@ def test_a_client_that_breaks_the_protocol_ends_its_connection(address, requests
         with hr.Client(server.address) as other:
             other.queue("q").send(1)
             other.queue("q").wait(5)
+
+
+def test_consumers_are_woken_when_the_client_knows_of_its_sample(address):
+    """A consumer that asks for more at once would meet a client that lets the next sample wait for others."""
+    queue = hr.BatchQueue(0, 1)
+    known, is_over = [], threading.Event()
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+
+        def look():
+            # The server's thread stands still here, so what it has not sent does not come.
+            sender = remote._stream._sender
+            deadline = time.monotonic() + 5
+            known.append(sender.link.is_answered(NextConfirmation(sender, 0), deadline))
+            is_over.set()
+
+        queue._core.watch(look)
+        remote.send(7)
+        assert is_over.wait(JOIN)
+        queue._core.unwatch(look)
+        assert taken(queue) == [7]
+    assert known == [True]
 
 
 def counted_messages(monkeypatch, before=lambda first: None):

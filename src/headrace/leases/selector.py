@@ -155,8 +155,11 @@ class PeerSelector:
         It takes no lock, so that a caller may hold any.
         """
         self._wanted.append(call)
-        with suppress(BlockingIOError):  # It is awake.
-            os.write(self._wake_write, b"x")
+        if (
+            not self.is_current_thread
+        ):  # This one is awake, and makes the call when the peer that it serves is done.
+            with suppress(BlockingIOError):  # It is awake.
+                os.write(self._wake_write, b"x")
 
     def call_at(self, seconds: float, call: Callable[[], None]) -> None:
         """Makes a call in the thread when `time.monotonic()` has come to `seconds`; it must not raise."""
@@ -233,8 +236,7 @@ class PeerSelector:
 
     def _has_ended(self) -> bool:
         """Makes the calls that other threads asked for; returns whether no peer is left and everything is closed."""
-        while self._wanted:
-            self._wanted.popleft()()
+        self._make_calls()
         if self._peers and not self._left:
             return False
         with self._lock:
@@ -246,6 +248,10 @@ class PeerSelector:
             self._left.popleft().set()
         return has_ended
 
+    def _make_calls(self) -> None:
+        while self._wanted:
+            self._wanted.popleft()()
+
     def _serve_ready(self, timeout: float) -> None:
         assert self._selector is not None
         for key, events in self._selector.select(timeout):
@@ -255,6 +261,7 @@ class PeerSelector:
                 self._accept(key.data)
             elif key.data in self._peers:
                 self._serve(key.data, events)
+                self._make_calls()
 
     def _accept(self, listener: _Listener) -> None:
         if listener.listening not in self._listeners:

@@ -79,6 +79,7 @@ class QueueCore:
         sessions: of the clients that send samples.
         batch_size: samples in a batch.
         batch_nbytes: bytes of a batch.
+        has_filled: whether `store_rows` has filled a batch, of which `announce_filled` has not told.
     """
 
     def __init__(self, specs: Sequence[ArraySpec], batch_size: int, slots: int, clock: Clock) -> None:
@@ -102,8 +103,7 @@ class QueueCore:
         # The last pending batch instead, as long as a client fills it in its own memory.
         self._adopted: AdoptedBatch | None = None
         self._started = 0
-        # Batches that `store_rows` has filled.
-        self._filled = 0
+        self.has_filled = False
         self._lent: Lease | None = None
         self._closed = False
         self._batches = 0
@@ -177,6 +177,8 @@ class QueueCore:
     def store_rows(self, columns: Sequence[Array], rows: BlockRows | None = None) -> int:
         """Stores samples in free places, in their order, without waiting; returns the number of those that found one.
 
+        Call `announce_filled` afterwards.
+
         Samples are copied. Those of a block whose first row begins a batch are not: the block becomes the batch, until
         another sender needs a place in it.
 
@@ -187,30 +189,27 @@ class QueueCore:
         Raises:
             Closed: the queue is closed; nothing was stored.
         """
+        count, stored = len(columns[0]), 0
         with self._lock:
             if self._closed:
                 raise Closed("send: the queue is closed")
-            filled = self._filled
-            stored = self._store_all(columns, rows)
-            is_full = self._filled > filled
-        if is_full:
-            self._announce()
+            if rows is not None and self._store_in_place(columns, rows):
+                return count
+            if self._adopted is not None:
+                self._copy_adopted()
+            while stored < count:
+                if not self._open.places_left:
+                    if not self._free:
+                        break
+                    self._start_batch()
+                stored += self._store_some(columns, stored, count)
         return stored
 
-    def _store_all(self, columns: Sequence[Array], rows: BlockRows | None) -> int:
-        """See `store_rows`; the lock is held."""
-        count, stored = len(columns[0]), 0
-        if rows is not None and self._store_in_place(columns, rows):
-            return count
-        if self._adopted is not None:
-            self._copy_adopted()
-        while stored < count:
-            if not self._open.places_left:
-                if not self._free:
-                    break
-                self._start_batch()
-            stored += self._store_some(columns, stored, count)
-        return stored
+    def announce_filled(self) -> None:
+        """Wakes those who wait for the batches that `store_rows` has filled."""
+        if self.has_filled:
+            self.has_filled = False
+            self._announce()
 
     def _store_some(self, columns: Sequence[Array], begin: int, end: int) -> int:
         """Copies samples of `columns` into the places that are left in the open batch; returns their number."""
@@ -224,7 +223,7 @@ class QueueCore:
             for column, values in zip(buffer.columns, columns, strict=True):
                 column[first:last] = values[begin : begin + count]
             done += rows
-            self._filled += len(done) == self.batch_size
+            self.has_filled |= len(done) == self.batch_size
         return count
 
     def _store_in_place(self, samples: Sequence[Array], rows: BlockRows) -> bool:
@@ -239,7 +238,7 @@ class QueueCore:
         batch.add(samples)
         if len(batch.done) == self.batch_size:
             self._adopted = None
-            self._filled += 1
+            self.has_filled = True
         return True
 
     def _adopt(self, rows: BlockRows) -> AdoptedBatch | None:

@@ -188,6 +188,7 @@ class QueueSender:
         if stored:
             self._note_batches(last - left, stored)
             self._note_stored(number, last - left)
+            self._served.announce_filled(is_told=self._shared is not None)
         return left
 
     def _note_batches(self, last: int, stored: int) -> None:

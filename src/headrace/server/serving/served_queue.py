@@ -95,6 +95,26 @@ class ServedQueue:
             self._store_waiting()
             self._deliver()
 
+    def announce_filled(self, *, is_told: bool) -> None:
+        """Wakes those who wait for batches that samples have filled, when the client knows that these are stored.
+
+        Whoever is woken runs at once and may ask the client for more. If the client does not know by then, it lets that
+        sample wait for others.
+
+        Args:
+            is_told: whether it knows already. False: its message leaves when the messages that came together are done.
+        """
+        if not self.core.has_filled:
+            return
+        if is_told:
+            self.core.announce_filled()  # The caller serves the queue.
+        else:
+            self._selector.call_soon(self._announce_filled)
+
+    def _announce_filled(self) -> None:
+        self.core.announce_filled()
+        self.serve()
+
     # ---- sending ---------------------------------------------------------------------------------------------------
 
     def wait_for_places(self, sender: WaitingSender) -> None:
