@@ -805,6 +805,29 @@ def test_consumers_are_woken_when_the_client_knows_of_its_sample(address):
     assert known == [True]
 
 
+def test_samples_of_a_client_that_is_gone_are_delivered(address, monkeypatch):
+    """AK1: its connection ends when the server tells it of the sample, and another client waits for the batch."""
+    ends = []
+
+    def is_gone(sender, number, last):
+        sender._stored = last
+        if not ends:
+            ends.append(last)
+            raise hr.Disconnected("the client is gone")
+
+    monkeypatch.setattr(QueueSender, "_note_stored", is_gone)
+    queue, found = hr.BatchQueue(0, 1), []
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as learner:
+        thread = threading.Thread(target=lambda: found.append(taken(learner.queue("q"))))
+        thread.start()
+        until(lambda: [each for each in server._connections._open if each._requests._queues._takers])
+        with hr.Client(server.address) as client:
+            client.queue("q").send(7)
+            thread.join(JOIN)
+        assert ends == [1]
+    assert found == [[7]]
+
+
 def counted_messages(monkeypatch, before=lambda first: None):
     """Returns a list that gets the number of samples of each message; `before` is called with that of its first."""
     found = []

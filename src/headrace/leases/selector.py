@@ -155,11 +155,10 @@ class PeerSelector:
         It takes no lock, so that a caller may hold any.
         """
         self._wanted.append(call)
-        if (
-            not self.is_current_thread
-        ):  # This one is awake, and makes the call when the peer that it serves is done.
-            with suppress(BlockingIOError):  # It is awake.
-                os.write(self._wake_write, b"x")
+        if self.is_current_thread:
+            return  # It is awake, and makes the call when the peer that it serves is done.
+        with suppress(BlockingIOError):  # It is awake.
+            os.write(self._wake_write, b"x")
 
     def call_at(self, seconds: float, call: Callable[[], None]) -> None:
         """Makes a call in the thread when `time.monotonic()` has come to `seconds`; it must not raise."""

@@ -186,9 +186,13 @@ class QueueSender:
             return 0
         left = len(columns[0]) - stored
         if stored:
-            self._note_batches(last - left, stored)
-            self._note_stored(number, last - left)
-            self._served.announce_filled(is_told=self._shared is not None)
+            is_told = False
+            try:
+                self._note_batches(last - left, stored)
+                self._note_stored(number, last - left)
+                is_told = self._shared is not None
+            finally:  # Also if the client is gone: test_samples_of_a_client_that_is_gone_are_delivered.
+                self._served.announce_filled(is_told=is_told)
         return left
 
     def _note_batches(self, last: int, stored: int) -> None:
