@@ -104,7 +104,7 @@ def test_which_lanes_are_open(count, rollouts):
         ends = np.random.default_rng(seed).random((steps, count)) < 0.3
         taken = lanes.steps(ends)
         try:
-            output.write(taken, ~ends[-1], lanes.now)
+            output.write(taken, lanes.now)
         except hr.StoreFull:
             cut(np.arange(count), np.zeros(count, bool))
         else:
@@ -125,7 +125,7 @@ def test_ctrl_c_while_items_wait_loses_nothing_that_was_written(waits, monkeypat
     # CF2, CX7: all written transitions are items, those of open lanes before the interrupt, too.
     replay, output = made(3, 80)
     lanes = Lanes(3)
-    output.write(lanes.steps(np.zeros((2, 3), bool)), np.ones(3, bool), lanes.now)
+    output.write(lanes.steps(np.zeros((2, 3), bool)), lanes.now)
     before = np.array([[False, True, False], [False, False, True], [False, False, False]])
     steps = lanes.steps(before)
     calls = []
@@ -137,13 +137,13 @@ def test_ctrl_c_while_items_wait_loses_nothing_that_was_written(waits, monkeypat
 
     monkeypatch.setattr(ReplayItems, "wait_pending", wait)
     with pytest.raises(KeyboardInterrupt):
-        output.write(steps, np.ones(3, bool), lanes.now)
+        output.write(steps, lanes.now)
     output.cut()
     written = [row for lane in range(3) for row in ([lane, 0, 0], [lane, 0, 1])]
     complete = (waits - 1) // 2  # Each of both blocks waits before each step.
     written += steps.columns["observation"][:complete].reshape(-1, 3).tolist()
     assert stored(replay) == sorted(map(tuple, written))
-    output.write(lanes.steps(np.zeros((2, 3), bool)), np.ones(3, bool), lanes.now)
+    output.write(lanes.steps(np.zeros((2, 3), bool)), lanes.now)
     output.close()
     assert len(stored(replay)) == len(written) + 6
     replay.close()

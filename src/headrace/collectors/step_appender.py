@@ -25,6 +25,9 @@ class StepAppender:
         lanes: of the writer.
         observed: names of the columns that an observation has.
         prepare: called before each step, so that the writer has room for it.
+
+    Attributes:
+        appended: number of steps that the present or last call has appended; valid in `prepare`.
     """
 
     def __init__(
@@ -34,15 +37,17 @@ class StepAppender:
         self._lanes = lanes
         self._observed = tuple(observed)
         self._prepare = prepare
+        self.appended = 0
 
     def append(self, steps: Steps) -> None:
         """Appends these steps, in their order."""
-        writer, names = self._writer, self._observed
+        writer, names, self.appended = self._writer, self._observed, 0
         finals, idles, ended = (steps.lanes_of(rows) for rows in (steps.final, steps.idle, steps.ended))
         done = 0
         # A writer of rows has one version for all lanes of a step: the oldest.
         versions = steps.versions if steps.versions.ndim == 1 else steps.versions.min(1)
         for step, version in enumerate(versions.tolist()):
+            self.appended = step
             self._prepare()
             values = {name: column[step] for name, column in steps.columns.items()}
             if (final := finals[step]).size:

@@ -219,9 +219,12 @@ class WriterContract(ABC):
             no, one = np.zeros(3, np.bool_), np.array([False, True, False])
             writer.append_ends(_lane_steps(0, 3), no, np.array([1]), {"n": np.array([199])})
             assert replay.final_columns == {"n"}
+            assert writer.open_lanes.tolist() == [True, False, True]
             writer.append_ends(_lane_steps(1, 3), one, _NO_LANES, {})
             writer.append_ends(_lane_steps(2, 3), no, _NO_LANES, {})
+            assert writer.open_lanes.all()
             writer.end_lanes(np.array([0, 2]), {"n": np.array([77, 277])})
+            assert writer.open_lanes.tolist() == [False, True, False]
             writer.close()
             expected = [[0, 1], [1, 2], [2, 77], [100, 199], [200, 201], [201, 202], [202, 277]]
             assert sorted(_items(replay)) == expected
@@ -234,8 +237,11 @@ class WriterContract(ABC):
                 for n in range(2):
                     writer.append(_step(n))
                 writer.cut_open_lanes(end)
+                assert not writer.open_lanes.any()
             writer.append(_step(5))
+            assert writer.open_lanes.all()
             writer.drop_open_lanes()
+            assert not writer.open_lanes.any()
             for n in range(6, 9):
                 writer.append(_step(n))
             writer.drop_open_lanes(np.array([0]))

@@ -68,12 +68,11 @@ class ReplayOutput:
         for block in self._blocks:
             block.fail(failure)
 
-    def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:  # noqa: ARG002 - of the interface
+    def write(self, steps: Steps, following: Columns) -> None:
         """Appends every step of a rollout.
 
         Args:
             steps: T of them.
-            is_open: bool[n], lanes that are in an episode after the last step; here the grantors know it.
             following: columns `[n, ...]`, the observations after the last step.
 
         Raises:
@@ -87,19 +86,13 @@ class ReplayOutput:
                     block.wait()
             except KeyboardInterrupt:
                 # Here it is known what was written, so the newest transitions of open lanes become items.
-                self._note_written(before, steps, first)
+                self._following = observed_after(before, steps, first, following)
                 raise
             stop = min(count, first + min(block.make_room() for block in self._blocks))
             for block in self._blocks:
                 block.write(steps, first, stop)
             first = stop
         self._following = following
-
-    def _note_written(self, before: Columns | None, steps: Steps, count: int) -> None:
-        """Notes that the first `count` steps of a rollout were written; `before` are the observations before them."""
-        self._following = before
-        if count and before is not None:
-            self._following = {name: column[count].copy() for name, column in steps.columns.items()}
 
     def cut(self, lanes: NDArray[np.integer[Any]] | None = None) -> None:
         """Ends open episodes, because environments are about to be reset or no step will follow.
@@ -145,6 +138,20 @@ class ReplayOutput:
         finally:
             for block in self._blocks:
                 block.close()
+
+
+def observed_after(before: Columns | None, steps: Steps, count: int, names: Iterable[str]) -> Columns | None:
+    """Returns the observations after the first `count` steps, of more.
+
+    Args:
+        before: those before the steps; None: not known.
+        steps: the steps.
+        count: number of these.
+        names: of the columns that an observation has.
+    """
+    if not count or before is None:
+        return before
+    return {name: steps.columns[name][count].copy() for name in names}
 
 
 class _Block:

@@ -212,14 +212,13 @@ class InlineRollouts:
     def complete(self) -> Batch:
         """Writes the last steps of a rollout into the replay, and counts them; returns its batch."""
         loop = self.loop
-        is_open = loop.writer.is_open
         batch, steps, counts = self._present_rows.complete(self.hooks)
         if self.output is not None:
             begin = loop.times.clock()
             following = loop.following()
             if self._stored is not None:
                 batch, steps, following = self._stored.of(batch, steps, following)
-            self.output.write(steps, is_open, following)
+            self.output.write(steps, following)
             loop.times.note("write", begin)
         loop.end()
         self._tally.add_seconds(loop.times.take())
@@ -232,10 +231,9 @@ class InlineRollouts:
         """Writes the newest steps of the rollout under way into the replay."""
         loop = self.loop
         assert self.output is not None
-        is_open = loop.writer.is_open
         steps, counts = self._present_rows.add()
         begin = loop.times.clock()
-        self.output.write(steps, is_open, loop.following())
+        self.output.write(steps, loop.following())
         loop.times.note("write", begin)
         self._tally.add_seconds(loop.times.take())
         self._tally.add(counts, 0)

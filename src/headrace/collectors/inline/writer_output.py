@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.inline.replay_output import ReplayOutput, observed_after
 from headrace.collectors.step_appender import StepAppender
 from headrace.errors import Closed, StoreFull
 from headrace.leases.forwarding import Steps
@@ -54,8 +54,10 @@ class WriterOutput:
     ) -> None:
         self.is_running = False
         self._observed = tuple(observed)
-        self._is_open = np.zeros(num_envs, np.bool_)
+        self._num_envs = num_envs
         self._following: Columns | None = {}
+        # Whether a step waits for items that are pending.
+        self._waits = False
         self._writer = replay.row_writer(num_envs, items=rules, max_pending=_MOST_PENDING)
         self._writer.declare_final_columns(self._observed)
         self._appender = StepAppender(self._writer, num_envs, self._observed, self._prepare)
@@ -77,32 +79,44 @@ class WriterOutput:
     def fail(self, failure: BaseException) -> None:
         """Does nothing: the learners that wait are elsewhere, and others may write for them."""
 
-    def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:
+    def write(self, steps: Steps, following: Columns) -> None:
         """See `ReplayOutput.write`."""
-        self._following = None
-        self._appender.append(steps)
+        before, self._following = self._following, None
+        self._waits = False
+        try:
+            self._appender.append(steps)
+        except KeyboardInterrupt:
+            if self._waits:  # Here it is known what was written.
+                self._following = observed_after(before, steps, self._appender.appended, following)
+            raise
         # A client sends without waiting; the number of pending items is known when all rows are stored.
         _ = self._writer.pending
-        self._is_open, self._following = is_open, following
+        self._following = following
 
     def _prepare(self) -> None:
         if not self.is_running:  # Else `room` has looked.
+            self._waits = True
             self._writer.wait_to_append()
+            self._waits = False
 
     def cut(self, lanes: NDArray[np.integer[Any]] | None = None) -> None:
         """See `ReplayOutput.cut`."""
-        following = self._following
+        # Until all are cut: where Ctrl-C comes meanwhile, it is not known which have ended.
+        following, self._following = self._following, None
         if following is None:
             self._writer.drop_open_lanes()
-            self._is_open[:] = False
             self._following = {}
             return
-        ends = np.zeros_like(self._is_open)
-        ends[slice(None) if lanes is None else lanes] = True
-        cut = np.flatnonzero(self._is_open & ends)
-        if cut.size:
-            self._writer.end_lanes(cut, {name: following[name][cut] for name in self._observed})
-            self._is_open = self._is_open & ~ends
+        chosen = np.zeros(self._num_envs, np.bool_)
+        chosen[slice(None) if lanes is None else lanes] = True
+        try:
+            ends = np.flatnonzero(self._writer.open_lanes & chosen)
+            if ends.size:
+                self._writer.end_lanes(ends, {name: following[name][ends] for name in self._observed})
+        except (StoreFull, Closed):
+            self._following = following
+            raise
+        self._following = following
 
     def close(self) -> None:
         """See `ReplayOutput.close`."""

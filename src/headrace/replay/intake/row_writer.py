@@ -199,6 +199,11 @@ class RowWriter:
         for name, column in self._store.columns.items():
             column[rows] = steps[name][:count].reshape(-1, *column.shape[1:])
 
+    @property
+    def open_lanes(self) -> NDArray[np.bool_]:
+        """See `WriterLike.open_lanes`."""
+        return self._lanes.steps > 0
+
     def make_room(self, steps: int = 1) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()

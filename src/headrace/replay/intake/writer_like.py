@@ -153,6 +153,10 @@ class WriterLike(Protocol):
         append a step overwrites them.
         """
 
+    @property
+    def open_lanes(self) -> NDArray[np.bool_]:
+        """bool[N], lanes in an episode after the calls that returned or raised; after Ctrl-C it is not known."""
+
     def make_room(self, steps: int = 1) -> None:
         """Makes sure that `steps` more steps of every lane can be stored; final rows of all lanes are such a step.
 

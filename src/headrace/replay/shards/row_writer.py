@@ -149,6 +149,14 @@ class ShardedRowWriter:
         """See `WriterLike.staged`."""
         return {}
 
+    @property
+    def open_lanes(self) -> NDArray[np.bool_]:
+        """See `WriterLike.open_lanes`."""
+        is_open = np.zeros(self._lanes, np.bool_)
+        for part in self._parts:
+            is_open[part.open_lanes()] = True
+        return is_open
+
     def make_room(self, steps: int = 1) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()
@@ -183,15 +191,12 @@ class ShardedRowWriter:
         """See `WriterLike.end_episode`."""
         self._check_open()
         lanes = np.arange(self._lanes) if lane is None else np.array([self._checked_lane(lane)])
-        empty = np.setdiff1d(lanes, self._open_lanes()).tolist()
+        empty = lanes[~self.open_lanes[lanes]].tolist()
         if empty:
             raise ValueError(
                 f"end_episode: lanes {empty} have no step since their last episode ended; append one first"
             )
         self.end_lanes(lanes, None if final is None else self._checked_finals(final, len(lanes)))
-
-    def _open_lanes(self) -> NDArray[np.int64]:
-        return np.concatenate([part.open_lanes() for part in self._parts])
 
     def _checked_lane(self, lane: int) -> int:
         lane = check_count("lane", lane, 0)

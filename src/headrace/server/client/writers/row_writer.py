@@ -214,6 +214,11 @@ class RemoteRowWriter:
         """See `WriterLike.staged`."""
         return {}
 
+    @property
+    def open_lanes(self) -> NDArray[np.bool_]:
+        """See `WriterLike.open_lanes`."""
+        return self._lengths.open > 0
+
     def make_room(self, steps: int = 1) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()

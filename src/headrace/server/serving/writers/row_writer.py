@@ -118,11 +118,6 @@ class ServedRowWriter(RowWriter):
         """Whether the next step makes an item."""
         return self._intake.makes_items_of_the_next_step()
 
-    @property
-    def open_lanes(self) -> NDArray[np.bool_]:
-        """bool[N], whether an episode is under way in the lane."""
-        return self._lanes.steps > 0
-
     # ---- pages -----------------------------------------------------------------------------------------------------
 
     def room(self) -> tuple[int, int]:
