@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -210,6 +211,52 @@ def test_numbers_and_deaths_while_a_batch_is_asked_for():
         for _ in range(2):
             assert [shown(collector), shown(collector)] == [[(4, 4)] * 3, [(5, 5)] * 3]
             collector.load_state_dict(state)
+
+
+@pytest.fixture
+def goes_on_to_pause(monkeypatch):
+    """Lets a worker that was stopped by a signal go on when it was told to pause, so it pauses first."""
+
+    def goes_on_to_pause(collector, late):
+        status = collector._group.status
+        wait_for_none = status.wait_for_none
+
+        def go_on(waiting, seconds, event):
+            if event.startswith("to pause"):
+                os.kill(collector._group.handles[late].process.pid, signal.SIGCONT)
+            wait_for_none(waiting, seconds, event)
+
+        monkeypatch.setattr(status, "wait_for_none", go_on)
+
+    return goes_on_to_pause
+
+
+@pytest.mark.parametrize("late", range(WORKERS))
+def test_a_state_of_a_batch_that_one_worker_has_not_begun_keeps_its_weights(late, goes_on_to_pause):
+    # CW3, CQ3, CV5: in the collector that goes on, and in one that loads the state.
+    with make() as collector:
+        collector.update_policy_weights_(weights(1))
+        assert shown(collector) == [(1, 1)] * 3
+        with asked_for_a_batch(collector, late):
+            collector.update_policy_weights_(weights(2), worker_ids=[0, 2])
+            collector.update_policy_weights_(weights(3), worker_ids=1)
+            collector.increment_version()
+            goes_on_to_pause(collector, late)
+            state = collector.state_dict()
+            again = collector.state_dict()
+        expected = [[(1, 1)] * 3, [(4, 2), (4, 3), (4, 2)]]
+        assert [shown(collector), shown(collector)] == expected
+        for each in (state, again, pickle.loads(pickle.dumps(state))):
+            collector.load_state_dict(each)
+            assert collector.policy_version == 4
+            assert collector.get_cached_weights("policy")["w"].tolist() == [3, 3]
+            assert [shown(collector), shown(collector)] == expected
+            collector.update_policy_weights_(weights(5))
+            assert shown(collector) == [(5, 5)] * 3
+    with make() as collector:
+        collector.load_state_dict(state)
+        os.kill(collector._group.handles[late].process.pid, signal.SIGKILL)
+        assert [shown(collector), shown(collector)] == expected
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(("policy", "head"))))

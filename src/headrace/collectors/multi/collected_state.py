@@ -26,10 +26,10 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
         WorkerDied: a worker is gone.
     """
     with _standing_still(group) as left:
-        group.weights.show_held()  # Workers keep those of their rollout, and read these ahead.
         workers = group.call_each("state_dict", [((), {})] * len(group.handles), left())
         in_progress = [worker["rollout"] is not None for worker in workers]
-        shared = group.collection.state_dict(in_progress, left()) | {"versions": updater.state()}
+        shared = group.collection.state_dict(in_progress, left())
+        shared |= {"versions": updater.state(), "held": group.weights.held_state()}
     return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
 
 
@@ -85,8 +85,7 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
             handle.note_loaded(stands_still=stands_still)
         group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
         updater.load_state(shared["versions"], [_next_weights(worker) for worker in workers])
-        if shared["is_asked"]:
-            group.weights.hold()
+        group.weights.load_held(shared["held"])
 
 
 def _next_weights(worker: Mapping[str, Any]) -> tuple[Any, int]:
@@ -102,7 +101,17 @@ def _workers_of(group: WorkerGroup, state: Mapping[str, Any]) -> list[Mapping[st
         raise ValueError(
             f"load_state_dict: expected the state of a collector of {len(names)} workers, got {len(state) - 1}"
         )
-    parts = ("tally", "versions", "admission", "waiting", "is_asked", "is_running", "partial", "lanes")
+    parts = (
+        "tally",
+        "versions",
+        "admission",
+        "waiting",
+        "is_asked",
+        "is_running",
+        "partial",
+        "lanes",
+        "held",
+    )
     check_parts(state["collector"], parts)
     for name in names:
         own = ("loop", "rollout", "resets", "generators", "weights", "policy_version", "weights_ahead")

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headrace.collectors.updates.models import CheckedWeights
+from headrace.collectors.updates.models import CheckedWeights, ModelWeights
 
 
 class HeldPublication(NamedTuple):
@@ -40,6 +40,32 @@ class HeldPublications:
             if newest is not None:
                 return newest
         return None
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Returns the publications, to be saved."""
+        return [
+            {
+                "weights": {model_id: new.copy() for model_id, new in each.weights.items()},
+                "number": each.number,
+                "workers": None if each.workers is None else list(each.workers),
+            }
+            for each in self._held
+        ]
+
+    @classmethod
+    def from_state(
+        cls, state: Sequence[Mapping[str, Any]], models: Mapping[str, ModelWeights]
+    ) -> HeldPublications:
+        """Returns the publications of a state.
+
+        Raises:
+            SpecError: weights that do not fit their models.
+        """
+        held = cls()
+        for each in state:
+            weights = {model_id: models[model_id].checked(tree) for model_id, tree in each["weights"].items()}
+            held.add(weights, each["number"], each["workers"])
+        return held
 
     def take(self) -> list[HeldPublication]:
         """Returns and forgets all of them."""

@@ -116,11 +116,6 @@ class SharedWeights:
             self._show()
             self._is_holding = True
 
-    def show_held(self) -> None:
-        """Lets what was held reach the workers; what is published next is held still."""
-        with self._lock:
-            self._show()
-
     def end_hold(self) -> None:
         """Lets what was held, and all that is published next, reach the workers."""
         if not self._is_holding:  # Each batch comes here; it does not wait for a set that is being published.
@@ -128,6 +123,17 @@ class SharedWeights:
         with self._lock:
             self._show()
             self._is_holding = False
+
+    def held_state(self) -> dict[str, Any]:
+        """Returns what is held, to be saved: workers that have not begun their batch must not take it over."""
+        with self._lock:
+            return {"is_holding": self._is_holding, "publications": self._held.state_dict()}
+
+    def load_held(self, state: Mapping[str, Any]) -> None:
+        """Holds what `held_state` returned, in place of what was held."""
+        held = HeldPublications.from_state(state["publications"], self.models)
+        with self._lock:
+            self._is_holding, self._held = state["is_holding"], held
 
     def _show(self) -> None:
         if self._board.is_closed:
