@@ -14,6 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.testing import CounterEnv, counter_env_fns
+from headrace.weights import SharedMemory
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -483,17 +484,24 @@ def test_cq3_cv2_newer_weights_than_those_of_the_state(within_a_batch, expected_
         assert_equal(expected, take(other, 4))
 
 
-def test_cq3_weights_for_the_next_batch_that_do_not_fit_are_refused(within_a_batch, take):
-    with within_a_batch(**SYNCHRONOUS) as collector:
+@pytest.mark.parametrize("reads", ["the memory of the collector", "an end of its own"])
+def test_cq3_weights_for_the_next_batch_that_do_not_fit_are_refused(within_a_batch, take, reads):
+    own = reads == "an end of its own"
+    schemes = {"weight_sync_schemes": {"policy": SharedMemory(Recurrent().state_dict())}} if own else {}
+    with within_a_batch(**SYNCHRONOUS, **schemes) as collector:
         published(collector, 0.5)
         state = copied(collector.state_dict())
         expected = take(collector, 2)
         wrong = copied(state)
-        wrong["worker1"]["weights_ahead"]["weights"]["gain"] = np.zeros(3)
+        ahead = wrong["worker1"]["weights_ahead"]
+        held = wrong["collector"]["held"]["publications"]
+        (ahead["weights"] if own else held[0]["weights"]["policy"])["gain"] = np.zeros(3)
         with pytest.raises(hr.SpecError, match="gain"):
             collector.load_state_dict(wrong)
         collector.load_state_dict(state)
         assert_equal(expected, take(collector, 2))
+    for scheme in schemes.get("weight_sync_schemes", {}).values():
+        scheme.close()
 
 
 @pytest.mark.parametrize("kind", WORKERS)

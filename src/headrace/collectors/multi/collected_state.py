@@ -75,6 +75,7 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
     workers = _workers_of(group, state)
     shared = state["collector"]
     with _standing_still(group) as left:
+        held = group.weights.checked_held(shared["held"])
         calls: list[Call] = [((worker,), {}) for worker in workers]
         group.call_each("check_state", calls, left(), caller="load_state_dict")
         group.weights.end_hold()
@@ -85,7 +86,7 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
             handle.note_loaded(stands_still=stands_still)
         group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
         updater.load_state(shared["versions"], [_next_weights(worker) for worker in workers])
-        group.weights.load_held(shared["held"])
+        group.weights.load_held(held, is_holding=shared["held"]["is_holding"])
 
 
 def _next_weights(worker: Mapping[str, Any]) -> tuple[Any, int]:

@@ -129,11 +129,18 @@ class SharedWeights:
         with self._lock:
             return {"is_holding": self._is_holding, "publications": self._held.state_dict()}
 
-    def load_held(self, state: Mapping[str, Any]) -> None:
-        """Holds what `held_state` returned, in place of what was held."""
-        held = HeldPublications.from_state(state["publications"], self.models)
+    def checked_held(self, state: Mapping[str, Any]) -> HeldPublications:
+        """Returns the publications of a state, for `load_held`.
+
+        Raises:
+            SpecError: weights that do not fit their models.
+        """
+        return HeldPublications.from_state(state["publications"], self.models)
+
+    def load_held(self, held: HeldPublications, *, is_holding: bool) -> None:
+        """Goes on from a state: holds these in place of those that were held, and what is published next if it did."""
         with self._lock:
-            self._is_holding, self._held = state["is_holding"], held
+            self._held, self._is_holding = held, is_holding
 
     def _show(self) -> None:
         if self._board.is_closed:
