@@ -864,7 +864,9 @@ def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkey
                 is_flooded.set()
             remote.send(number)
         remote.wait(5)
-    assert counts == [1, 1, 1, 32, 32, 32, 32, 31]
+    # Over TCP one more is sent before the client reads that the last one is confirmed.
+    alone = 3 if "unix" in address else 4
+    assert counts == [1] * alone + [32] * 4 + [162 - alone - 4 * 32]
 
 
 def test_samples_one_by_one_leave_at_once(address, monkeypatch):
@@ -878,7 +880,9 @@ def test_samples_one_by_one_leave_at_once(address, monkeypatch):
         stream = remote._stream
 
         def is_confirmed(number):
-            return stream._count.get() == number if stream._is_shared else stream._sender.link._poll.poll(0)
+            return stream._count.get() == number or (
+                not stream._is_shared and stream._sender.link._poll.poll(0)
+            )
 
         for number in range(5):
             if number:

@@ -40,9 +40,14 @@ class PackedSamples:
         if self._cuts and done < layout.nbytes:
             self._cuts.append((done, layout.nbytes, None))
 
+    @property
+    def are_packed(self) -> bool:
+        """Whether samples may be compressed."""
+        return self._packer is not None and bool(self._cuts)
+
     def packed(self, pieces: Sequence[memoryview]) -> PackedPayload:
         """Returns samples as they travel; `pieces` are the bytes of some samples each."""
-        if self._packer is None or not self._cuts:
+        if self._packer is None or not self.are_packed:
             return PackedPayload((), pieces)
         parts: list[memoryview] = []
         paths: list[str | None] = []

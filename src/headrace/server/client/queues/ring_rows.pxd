@@ -1,6 +1,7 @@
 cimport cython
 
 from headrace.kernels.kinds cimport *
+from headrace.server.client.queues.lone_samples cimport LoneSamples
 from headrace.store.columns cimport RowColumns
 
 # See `ring_rows.py`.
@@ -15,7 +16,13 @@ cdef class RingRows:
     cdef public Int written
     cdef public Int free_until
     cdef public Int quiet_until
+    cdef public Int sent
+    cdef public Int full_at
+    cdef public LoneSamples lone
     cpdef Bool put(self, object sample) except -1
+    cdef Bool _is_collected(self, object sample) except -1
+    cdef Bool _is_sent(self, object sample) except -1
+    cpdef object take_over(self)
     cpdef object append(self, object values)
     cpdef object lie_in(self, RowColumns columns, Int places)
     cpdef object lie_in_ring(self)

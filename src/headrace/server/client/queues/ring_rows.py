@@ -8,6 +8,7 @@ from typing import Any
 import cython
 from numpy.typing import NDArray
 
+from headrace.server.client.queues.lone_samples import LoneSamples
 from headrace.store.columns import Check, RowColumns
 
 if not cython.compiled:
@@ -20,7 +21,7 @@ class RingRows:
     For a while samples may lie elsewhere; see `lie_in`.
 
     `put` runs without a lock: it takes a place and counts the sample while it holds the interpreter lock, and runs no
-    Python meanwhile. All else is done by one thread at a time, after it has set `quiet_until` to 0.
+    Python meanwhile. All else is done by one thread at a time, after `take_over`.
 
     Args:
         columns: of each the array `[places, ...]` and the check of a value; see `Column`.
@@ -31,6 +32,9 @@ class RingRows:
         written: number of the last sample that was written.
         free_until: number of the last sample for which there is a place.
         quiet_until: `put` writes samples before this number; 0: none.
+        sent: number of the last sample that is in a message.
+        full_at: number of the sample that fills a message.
+        lone: sends a sample if it is the only one that was written and not sent; None: `put` sends none.
 
     >>> import numpy as np
     >>> memory = np.zeros((2, 3), np.int16)
@@ -53,6 +57,9 @@ class RingRows:
         self.written = 0
         self.free_until = 0
         self.quiet_until = 0
+        self.sent = 0
+        self.full_at = 0
+        self.lone: LoneSamples | None = None
 
     def put(self, sample: Any) -> Bool:
         """Writes a sample if nothing else has to be done for it, and if its values need no conversion.
@@ -66,9 +73,15 @@ class RingRows:
         Raises:
             SpecError: its structure does not fit.
         """
+        if self.written + 1 < self.quiet_until:
+            return self._is_collected(sample)
+        if self.lone is not None:
+            return self._is_sent(sample)
+        return False
+
+    def _is_collected(self, sample: Any) -> Bool:
+        """Writes a sample that only waits for a full message; see `put`."""
         if cython.compiled:
-            if self.written + 1 >= self.quiet_until:
-                return False
             # Here other threads may run.
             values = (sample,) if self._read is None else self._read(sample)
             number = self.written + 1
@@ -80,6 +93,38 @@ class RingRows:
             return True
         else:
             return False
+
+    def _is_sent(self, sample: Any) -> Bool:
+        """Writes a sample, and sends it if it is alone; see `put`."""
+        if cython.compiled:
+            # Here other threads may run.
+            values = (sample,) if self._read is None else self._read(sample)
+            number = self.written + 1
+            lone = self.lone
+            if lone is None or number > self.free_until or self.sent != self.written:
+                return False
+            if not lone.begin(self.sent):
+                return False
+            row = (number - 1) % self._ring_places
+            is_written = False
+            try:
+                is_written = self._ring.is_written(row, values)
+            finally:
+                if not is_written:
+                    lone.end()
+            if not is_written:
+                return False
+            self.written = self.sent = number
+            self.full_at += 1
+            lone.send(number, row)
+            return True
+        else:
+            return False
+
+    def take_over(self) -> None:
+        """Lets `put` write nothing from now on."""
+        self.quiet_until = 0
+        self.lone = None
 
     def append(self, values: Sequence[Any]) -> None:
         """Writes a sample for which there is a place.

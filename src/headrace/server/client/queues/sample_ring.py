@@ -76,6 +76,10 @@ class SampleRing:
             return [self._bytes[begin * size : end * size]]
         return [self._bytes[begin * size :], self._bytes[: (end - self.places) * size]]
 
+    def samples(self) -> NDArray[np.uint8]:
+        """Returns the bytes of all places, uint8[places, nbytes]."""
+        return np.frombuffer(self._bytes, np.uint8).reshape(self.places, self._sample_nbytes)
+
     def count(self) -> SharedCount:
         """Returns the number of the last stored sample over a new connection; the server writes it in shared memory.
 
@@ -99,7 +103,7 @@ class SampleRing:
 
     def after_fork_in_child(self) -> None:
         """Leads every sample to the call that refuses it: the memory is the parent's."""
-        self.rows.quiet_until = 0
+        self.rows.take_over()
 
 
 def leaf_checks(signature: Signature) -> list[Check]:

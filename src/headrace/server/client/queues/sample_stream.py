@@ -26,6 +26,7 @@ from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.kernels.shared_count import SharedCount
 from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
+from headrace.server.client.queues.lone_samples import LoneSamples, most_open
 from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
 from headrace.server.client.queues.packed_samples import PackedSamples
 from headrace.server.client.queues.sample_blocks import SampleBlocks
@@ -102,15 +103,18 @@ class SampleStream:
         self._blocks: SampleBlocks | None = None
         self._count = self._ring.count()
         self._is_shared = client.can_share
+        self._most_open = most_open(is_shared=client.can_share)
         self._sample_nbytes = layout.nbytes
         self._together = 1
         self._forks = forking.forks
         self._lock = threading.Lock()
         self._opening = threading.Lock()
-        # Numbers of the last sample that is in a message, in the queue, and of the one that fills a message.
-        self._sent = self._stored = self._full_at = 0
+        # Number of the last sample that is in the queue.
+        self._stored = 0
         # Of the connection; None while there is none.
         self._sender: OpenedSender | None = None
+        # Sends samples that are alone; None: this is not to be.
+        self._lone: LoneSamples | None = None
         # Forks of this process as `put` expects them; -1 before the sender is open.
         self._open_forks = -1
         self._lost_at = 0.0
@@ -148,23 +152,25 @@ class SampleStream:
             self._open_within(self._client.timeout if timeout is None else timeout)
         rows = self._rows
         with self._lock:
-            rows.quiet_until = 0
+            rows.take_over()
             while rows.written >= rows.free_until:
                 self._find_place(timeout)
-                rows.quiet_until = 0  # Others have sent meanwhile.
+                rows.take_over()  # Others have sent meanwhile.
             if self._blocks is not None:
                 self._blocks.place(rows)
             rows.append(values)
-            if rows.written >= self._full_at:
+            if rows.written >= rows.full_at:
                 self._gathers = self._came_fast = True
                 self._send()
             elif not self._gathers and self._is_idle():
-                self._gathers = self._came_fast = rows.written - self._sent >= _MANY_TOGETHER
+                self._gathers = self._came_fast = rows.written - rows.sent >= _MANY_TOGETHER
                 self._send()
             elif not self._will_flush:
                 self._flush_later()
             if self._gathers:
                 self._let_be_quiet()
+            elif self._is_watched:
+                rows.lone = self._lone
 
     def _is_idle(self) -> bool:
         """Returns whether nothing is in flight, with the lock held.
@@ -173,17 +179,17 @@ class SampleStream:
         reads that while samples are sent one by one.
         """
         sender = self._sender
-        if sender is None or self._count.get() >= self._sent:
+        if sender is None or self._count.get() + self._most_open >= self._rows.sent:
             return True
-        if self._is_shared or self._rows.written > self._sent + 1:
+        if self._is_shared or self._rows.written > self._rows.sent + 1:
             return False
         sender.link.look()
-        return self._count.get() >= self._sent
+        return self._count.get() + self._most_open >= self._rows.sent
 
     def _let_be_quiet(self) -> None:
         """Lets `put_quickly` write the next samples if they only wait for a full message; the lock is held."""
         if self._will_flush and self._ring.may_be_quiet:
-            rows, until = self._rows, self._full_at
+            rows, until = self._rows, self._rows.full_at
             place = 0 if self._blocks is None else self._blocks.next_place(rows.written + 1)
             rows.quiet_until = min(until, place) if place else until
 
@@ -196,6 +202,7 @@ class SampleStream:
         """
         self._check_process()
         with self._lock:
+            self._rows.take_over()
             last = self._rows.written
             self._send()
             self._wait_for(lambda: self._stored >= last, timeout, self._waiting_message)
@@ -206,7 +213,7 @@ class SampleStream:
             if self._closing.is_set():
                 return
             self._closing.set()
-            self._rows.quiet_until = 0
+            self._rows.take_over()
             self._rows.free_until = 0
         self._ring.close()
 
@@ -259,7 +266,7 @@ class SampleStream:
                 return
             if self._goodbyes != goodbyes:
                 raise Closed(f"{self._goodbye}; {self._pending} samples are not confirmed")
-            if self._sent == self._stored:
+            if self._rows.sent == self._stored:
                 self._send()
             wait = wait or Wait(SYSTEM_CLOCK, timeout, message, lambda: self._pending)
             left = _TURN_SECONDS if timeout is None else min(timeout - wait.seconds, _TURN_SECONDS)
@@ -275,7 +282,7 @@ class SampleStream:
 
     def _ask_to_confirm(self, sender: OpenedSender) -> None:
         """Asks for an answer, which ends the wait that follows, when a message of samples is stored."""
-        last = min(self._stored + self._together, self._sent)
+        last = min(self._stored + self._together, self._rows.sent)
         if last > self._stored:
             with suppress(Disconnected, Closed):
                 sender.link.post(ConfirmSamples(number=sender.number, queue=self._queue, last=last))
@@ -318,6 +325,7 @@ class SampleStream:
             yield
         finally:
             self._lock.acquire()
+            self._rows.take_over()
 
     # ---- the connection; all with the lock held --------------------------------------------------------------------
 
@@ -329,16 +337,17 @@ class SampleStream:
     def _advance(self) -> None:
         """Takes the answers that have come, and sends the samples that are written if nothing is in flight."""
         self._look_for_answers()
-        if self._sent == self._stored:
+        if self._rows.sent == self._stored:
             self._send()
 
     def _settle(self) -> None:
         """Notes the samples that are confirmed, or refused, or lost with the connection."""
+        self._rows.take_over()
         sender = self._sender
         if sender is not None:
             self._stored = max(self._stored, min(self._count.get(), self._rows.written))
             # An interrupted call may have sent more than it noted.
-            self._sent = max(self._sent, self._stored)
+            self._rows.sent = max(self._rows.sent, self._stored)
             failure = sender.link.failure
             if failure is not None:
                 self._lose(failure, sender.link.lacked)
@@ -349,7 +358,7 @@ class SampleStream:
 
     def _lose(self, failure: BaseException, lacked: str) -> None:
         """Notes that the connection has ended: what is not confirmed will be sent again."""
-        self._sender = None
+        self._sender = self._lone = None
         self._leave_blocks()
         if isinstance(failure, Closed):
             self._goodbyes += 1
@@ -358,7 +367,7 @@ class SampleStream:
             self._take_lacked(lacked)
         self._opened.clear()
         self._lost_at = time.monotonic()
-        self._sent = self._stored
+        self._rows.sent = self._stored
 
     def _take_lacked(self, lacked: str) -> None:
         """Notes what the server missed: what is missing a second time, though all was sent again, is an error."""
@@ -381,7 +390,7 @@ class SampleStream:
     def _leave_blocks(self) -> None:
         """Moves the samples that are not confirmed into the ring: an old server may still need their blocks."""
         if self._blocks is not None:
-            self._rows.quiet_until = 0
+            self._rows.take_over()
             self._rows.lie_in_ring()
             for number in range(self._stored + 1, self._rows.written + 1):
                 values = self._blocks.values(number)
@@ -394,10 +403,10 @@ class SampleStream:
         sender, most = self._sender, self._most_together
         if sender is not None and self._refusal is None:
             with suppress(Disconnected, Closed):
-                while self._sent < self._rows.written:
-                    count = min(self._rows.written - self._sent, most)
-                    self._sent += self._send_some(sender, self._sent + 1, count)
-        self._full_at = self._sent + most
+                while self._rows.sent < self._rows.written:
+                    count = min(self._rows.written - self._rows.sent, most)
+                    self._rows.sent += self._send_some(sender, self._rows.sent + 1, count)
+        self._rows.full_at = self._rows.sent + most
         if not self._is_watched and self._pending:
             self._is_watched = True
             FLUSHER.watch(self)
@@ -443,7 +452,8 @@ class SampleStream:
                     blocks.close_descriptor()
             answer, _ = link.wait(reply, self._client.timeout)
             with self._lock:
-                self._stored = self._sent = max(self._stored, answer.stored)
+                self._rows.take_over()
+                self._stored = self._rows.sent = max(self._stored, answer.stored)
                 self._leave_blocks()
                 self._count, self._blocks = count, blocks
                 self._count.set(self._stored)
@@ -453,10 +463,19 @@ class SampleStream:
                 sender = OpenedSender(link, reply.number, self._count, samples, is_shared=self._is_shared)
                 link.listen(reply.number, sender.take)
                 self._sender = sender
+                self._lone = self._lone_samples(sender)
                 self._open_forks = self._forks
                 self._opened.set()
                 self._settle()
                 self._send()
+
+    def _lone_samples(self, sender: OpenedSender) -> LoneSamples | None:
+        """Returns what sends samples that are alone; None where each takes the long way."""
+        if not self._ring.may_be_quiet or self._blocks is not None or sender.samples.are_packed:
+            return None
+        message = SendSamples(number=sender.number, queue=self._queue, first=0, count=1)
+        samples = None if self._is_shared else self._ring.samples()
+        return LoneSamples.over(sender.link, message, self._count, samples)
 
     def _new_blocks(self, link: Link, stored: SharedCount) -> SampleBlocks | None:
         if not self._is_shared:
@@ -484,7 +503,7 @@ class SampleStream:
         """Sends what is collected if nothing is in flight; returns whether something is collected still."""
         with self._lock:
             self._will_flush = False
-            self._rows.quiet_until = 0
+            self._rows.take_over()
             if self._closing.is_set() or self._sender is None:
                 return False
             if self._still_gathers():
@@ -493,7 +512,7 @@ class SampleStream:
                 return True
             self._advance()
             # After a lost connection `look_after` goes on.
-            self._will_flush = self._sent < self._rows.written and self._opened.is_set()
+            self._will_flush = self._rows.sent < self._rows.written and self._opened.is_set()
             return self._will_flush
 
     def _still_gathers(self) -> bool:
@@ -507,6 +526,7 @@ class SampleStream:
         """Takes answers, and connects again if the connection is lost; returns whether something is in flight."""
         with self._lock:
             self._is_watched = False
+            self._rows.take_over()
             if self._closing.is_set() or self._refusal is not None:
                 return False
             self._advance()
