@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+import headrace.collectors.handle.peer as peer_module
 import headrace.collectors.multi.restarts as restarts_module
 from headrace.clock import SystemClock
 from headrace.collectors.handle.process import WorkerProcess
@@ -250,3 +251,43 @@ def test_cq1_questions_larger_than_what_waits_for_other_peers(monkeypatch):
 def test_arguments(name, error, given):
     with pytest.raises(error, match=f"{name}: expected seconds"):
         hr.MultiCollector("CartPole-v1", sync=True, frames_per_batch=8, **{name: given})
+
+
+class NeverCloses(CounterEnv):
+    """Raises in its third step, and hangs when it is closed; `flag` is a path that tells later processes of it."""
+
+    def __init__(self, flag):
+        super().__init__(7)
+        self.flag, self.steps = flag, 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 3 and not self.flag.exists():
+            self.flag.touch()
+            raise ValueError("the arm is stuck")
+        return super().step(action)
+
+    def close(self):
+        if self.flag.exists() and self.steps == 3:
+            threading.Event().wait()
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_an_environment_that_hangs_in_its_close_after_an_exception(tmp_path, monkeypatch, caplog, restarts):
+    # CX3, CX5: also without worker_timeout.
+    monkeypatch.setattr(peer_module, "_CLOSE_SECONDS", 0.1)
+    with hr.AsyncCollector(
+        lambda: NeverCloses(tmp_path / "flag"), frames_per_batch=6, restart_workers=restarts
+    ) as collector:
+        process = collector._group.handles[0].process
+        if restarts:
+            for _ in range(3):
+                assert collector.next(timeout=40).frames == 6
+            assert collector.statistics().restarts == 1
+        else:
+            with pytest.raises(hr.WorkerDied, match="the arm is stuck") as died:
+                collector.next(timeout=40)
+            assert isinstance(died.value.__cause__, ValueError)
+        assert process.wait(40) == -signal.SIGKILL
+    assert "its environments were not closed within 0.1 s" in caplog.text
+    assert "ValueError: the arm is stuck" in caplog.text

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.place import WorkerPlace
@@ -30,6 +31,9 @@ from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Commit, Return, Unpin
 
 _log = logging.getLogger(__name__)
+
+# For a worker whose environment, policy or hook has raised, to close its environments and to end; as in `shutdown`.
+_CLOSE_SECONDS = 10.0
 
 
 class PeerCalls(NamedTuple):
@@ -97,6 +101,8 @@ class WorkerPeer:
         self.rows: WorkerRows | None = None
         self.paused_at: int | None = None
         self.has_ended = threading.Event()
+        # When it reported the exception that ends it; None: it did not.
+        self._failed_at: float | None = None
 
     def take(self, frame: Frame) -> None:
         """See `Peer.take`."""
@@ -133,6 +139,7 @@ class WorkerPeer:
             case Answer() as answer:
                 self._calls.answered(answer, frame.payload)
             case Failed() as failed:
+                self._failed_at = SYSTEM_CLOCK.monotonic()
                 self._status.note_cause(rebuilt(failed, frame.payload))
             case Paused(number=number) if (
                 number == self._group.pause_wanted
@@ -157,7 +164,21 @@ class WorkerPeer:
         if not self._process.is_alive:
             # A process started by the environment may have inherited the worker's end of the connection.
             self.channel.shutdown()
+        self._look_at_end()
         self._look_at_steps()
+
+    def _look_at_end(self) -> None:
+        """Ends the connection to a worker that has reported the exception that ends it, and does not end.
+
+        Raises:
+            Disconnected: it hangs.
+        """
+        # Rules: collectors CX3, CX5
+        if self._failed_at is None or SYSTEM_CLOCK.monotonic() - self._failed_at < _CLOSE_SECONDS:
+            return
+        with self._group.changed:
+            self._status.note_late_end(_CLOSE_SECONDS)
+        raise Disconnected("its environments were not closed")
 
     def _look_at_steps(self) -> None:
         """Ends the connection to a worker that hangs.

@@ -99,6 +99,16 @@ class WorkerStatus:
         self.cause, self.is_hung = error, True
         self._changed(self)
 
+    def note_late_end(self, seconds: float) -> None:
+        """Records that the process has reported its end and does not come to it."""
+        _log.warning(
+            "%s is killed: it has ended by %s, and its environments were not closed within %g s",
+            str(self),
+            _text(self.cause) if self.cause is not None else "an exception",
+            seconds,
+        )
+        self.is_hung = True
+
     def note_failure(self, error: BaseException) -> None:
         """Records that a report of the worker could not be processed."""
         self._log_end(error)
