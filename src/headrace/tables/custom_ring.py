@@ -81,7 +81,7 @@ class CustomRing(ItemRing):
     def insert(self, new: NewItems) -> None:
         """See `ItemRing.insert`; the remover takes an item out after each insertion."""
         self.check()
-        self._expect_keys(new.keys)
+        self.expect_keys(new.keys)
         self._shrink()
         for number in range(len(new)):
             self._put(new.after(number).until(1))

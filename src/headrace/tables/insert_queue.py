@@ -7,12 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace.errors import StoreFull
 from headrace.tables.item_ring import ItemRing
 from headrace.tables.new_items import NewItems
 from headrace.tables.pending import Pending
 
 _LOGGER = logging.getLogger(__name__)
+_MOST_OLD_KEYS = 1024
 
 
 class _Waiting(NamedTuple):
@@ -57,6 +61,8 @@ class InsertQueue:
         self._queue: deque[_Waiting] = deque()
         self.count = 0
         self.seconds = 0.0
+        # The keys that were given out ahead for items that wait, and some of items that went in.
+        self._given_keys: set[int] = set()
         # The ring's count of insertions when those at the head began to go in; -1: none do.
         self._before = -1
         self.to_notify: Pending | None = None
@@ -74,6 +80,8 @@ class InsertQueue:
     def append(self, new: NewItems, writer: Pending) -> None:
         """Puts items behind the others."""
         waiting = _Waiting(new, writer, self._now())
+        if len(new.keys):
+            self._note_keys(new.keys)
         count, table = len(new), self._table
         of_table = writer.by_table.get(table, 0)
         # No call from here on but the last, after which Ctrl-C could come.
@@ -81,6 +89,26 @@ class InsertQueue:
         writer.count += count
         writer.by_table[table] = of_table + count
         self._queue.append(waiting)
+
+    def expect_keys(self, keys: NDArray[np.uint64]) -> None:
+        """Refuses keys of items that wait.
+
+        Raises:
+            ValueError: an item has one of them.
+        """
+        taken = self._given_keys.intersection(keys.tolist())
+        if taken and (taken := taken & self._keys_that_wait()):
+            raise ValueError(f"keys: expected keys of no item, got {sorted(taken)}, of items that wait")
+
+    def _keys_that_wait(self) -> set[int]:
+        """Returns the keys that were given out ahead for items that wait."""
+        return {key for waiting in self._queue for key in waiting.items.keys.tolist()}
+
+    def _note_keys(self, keys: NDArray[np.uint64]) -> None:
+        """Notes keys of items that will wait; forgets those of items that went in when there are many."""
+        if len(self._given_keys) > 2 * self.count + _MOST_OLD_KEYS:
+            self._given_keys = self._keys_that_wait()
+        self._given_keys.update(keys.tolist())
 
     def apply(self) -> None:
         """Inserts the items that the rate limiter lets in now.

@@ -68,7 +68,7 @@ class ItemRing(GrowingItems):
             ValueError: an item has one of the keys, or a key comes twice; nothing has changed.
             StoreFull: there is no memory for larger arrays; the first items may be inserted.
         """
-        self._expect_keys(new.keys)
+        self.expect_keys(new.keys)
         while True:
             done, stopped = inserting.insert(
                 self.items, new.first_key, new.keys, new.rows, new.windows.reshape(-1), new.priorities
@@ -78,8 +78,12 @@ class ItemRing(GrowingItems):
             new = new.after(done)
             self._remove_obstacle(stopped)
 
-    def _expect_keys(self, keys: NDArray[np.uint64]) -> None:
-        """Makes a key index if these keys do not rise beyond those of the ring."""
+    def expect_keys(self, keys: NDArray[np.uint64]) -> None:
+        """Makes a key index if these keys do not rise beyond those of the ring.
+
+        Raises:
+            ValueError: an item has one of the keys, or a key comes twice.
+        """
         if not len(keys) or (keys[0] > self.items.newest_key() and (keys[1:] > keys[:-1]).all()):
             return
         if not self.arrays.ring[FLAGS] & HAS_KEY_INDEX:

@@ -106,12 +106,16 @@ class LiveTable(SampleQueue):
             writer: counts them while they are pending.
 
         Raises:
+            ValueError: an item that is there or waits has one of their keys, or a key comes twice; they are not made.
             RuntimeError: such a selector failed before; the items are not made.
             StoreFull: there is no memory for them; those that were not inserted are not made.
         """
         pins = self._store.pins
         try:
             self.ring.check()
+            if len(new.keys):
+                self.ring.expect_keys(new.keys)
+                self._pending.expect_keys(new.keys)
             takes_at_once = not self.is_custom and self.takes_at_once(len(new))
         except BaseException:
             new.unpin(pins)

@@ -384,16 +384,41 @@ class Intake:
         """Makes items of windows of a rule; those that cannot be inserted are refused."""
         rows, shapes = windows
         count = len(rows)
+        if of.left_out:
+            self._refuse_left_out(of)
         if not count:
             return
         key, before = self._keys.take(count), of.table.inserts
         if self.made is not None:
             self.made.append((of.number, range(key, key + count)))
+        new = NewItems(key, rows, shapes, of.take_priorities(count), source=self.source)
         try:
-            new = NewItems(key, rows, shapes, of.take_priorities(count), source=self.source)
+            if of.given is not None:
+                self._check_priorities(of, new)
             of.table.offer(new, self._pending)
         except Exception as error:  # Also what a selector or rate limiter of the user's own raises.
             self._refuse(error, count, of.table.inserts - before)
+
+    def _check_priorities(self, of: RuleWindows, new: NewItems) -> None:
+        """Releases the pages of new items for which too few priorities were given.
+
+        Raises:
+            ValueError: so it is.
+        """
+        count, given = len(new), len(new.priorities)
+        if given < count:
+            new.unpin(self._store.pins)
+            raise ValueError(
+                f"priorities: table {of.rule.table!r}: expected one for each of the {count} items, got {given}"
+            )
+
+    def _refuse_left_out(self, of: RuleWindows) -> None:
+        """Notes that selected windows were not made."""
+        rule, count, of.left_out = of.rule, of.left_out, 0
+        self.refused = self.refused or ValueError(
+            f"table {rule.table!r}: {count} selected windows were not made: expected {rule.reach} rows of an episode "
+            "in reach"
+        )
 
     def _refuse(self, error: Exception, count: int, inserted: int) -> None:
         """Notes that only so many of the `count` items that were made last are in their table."""

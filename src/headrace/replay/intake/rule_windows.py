@@ -33,6 +33,8 @@ class RuleWindows:
         priorities: float64[1], of the items of the rule; empty: the largest so far.
         buffer: the buffer of its windows.
         given: float64[m], the priorities of the items of this call; None: that of the rule.
+        left_out: number of selected windows that were not made since the caller looked last: their first rows are not
+            in reach.
     """
 
     def __init__(self, number: int, rule: Rule, table: LiveTable, store: Store, lanes: Lanes) -> None:
@@ -43,6 +45,7 @@ class RuleWindows:
         self.priorities = priorities if len(priorities) else table.new_priorities
         self.buffer = WindowBuffer(store.pins, rule.window_rule, self.priorities)
         self.given: NDArray[np.float64] | None = None
+        self.left_out = 0
         self._arrays = store.arrays
         self._pins = store.pins
         self._lanes = lanes
@@ -84,11 +87,10 @@ class RuleWindows:
         """Says which windows the next call makes; see `WriterLike.select_windows`."""
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
-        """Returns the priorities of the next `count` items; see `NewItems.priorities`."""
+        """Returns the priorities of the next `count` items, see `NewItems.priorities`; of fewer if fewer were given."""
         if self.given is None:
             return self.priorities
         taken, self.given = self.given[:count], self.given[count:]
-        assert len(taken) == count, "a priority was given for every item"
         return taken
 
 
@@ -191,8 +193,9 @@ class SelectedWindows(RuleWindows):
     def _ending_at(self, ends: NDArray[np.int64]) -> Windows:
         """Returns the windows whose newest rows are `ends`."""
         starts = np.empty(len(ends), np.int64)
-        pin_before(self._pins, ends, self.rule.reach - 1, self.rule.length, starts)
-        return Windows(starts, self._shape)
+        count = pin_before(self._pins, ends, self.rule.reach - 1, self.rule.length, starts)
+        self.left_out += len(ends) - count
+        return Windows(starts[:count], self._shape)
 
     def completes_with_the_next_step(self) -> bool:
         """See `RuleWindows.completes_with_the_next_step`."""

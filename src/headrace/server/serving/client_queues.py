@@ -37,6 +37,7 @@ from headrace.server.queue_core import Array, BatchQueueInfo
 from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.client_blocks import ClientBlocks
 from headrace.server.serving.queue_sender import QueueSender, SharedSamples
+from headrace.server.serving.request_numbers import check_unused
 from headrace.server.serving.served_queue import ServedQueue, Taker
 from headrace.system import is_sealed
 
@@ -180,6 +181,7 @@ class ClientQueues:
             self._takers.pop(number, None)
             self._sender.send(Failed(number=number, failure=failure_of(error)))
 
+        check_unused((number,), self._takers)
         if len(self._takers) >= _MOST_WAITING:
             raise RuntimeError(
                 f"expected at most {_MOST_WAITING} waiting requests of one client for batches, got one more"

@@ -33,6 +33,7 @@ from headrace.server.serving.batches.batch_sizes import check_batch, item_nbytes
 from headrace.server.serving.batches.sample_sources import SampleSource, SampleSources
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.replay_requests import KEYS
+from headrace.server.serving.request_numbers import check_unused
 from headrace.tables.ticket import Ticket
 
 _MOST_WAITING = 1024
@@ -99,12 +100,15 @@ class ClientSamples:
         """Answers a request: each of its batches now, or when it can be drawn.
 
         Raises:
+            LeaseError: a sample that waits has one of its numbers.
             Exception: it cannot be served, for the client.
         """
         source = self._sources.source_of(request, replay)
         if not 1 <= request.count <= MOST_BATCHES:
             raise ValueError(f"count: expected 1 to {MOST_BATCHES} batches, got {request.count}")
         numbers = deque(range(request.number, request.number + request.count))
+        if self._waiting:
+            check_unused(numbers, self._waiting)
         try:
             self._draw_ready(numbers, source)
             while numbers:

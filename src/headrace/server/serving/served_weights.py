@@ -8,6 +8,7 @@ from headrace.leases.selector import PeerSelector
 from headrace.server.messages.answers import Count
 from headrace.server.messages.requests import AwaitVersion, GetWeights, OfWeights
 from headrace.server.serving.batches.batch_sender import BatchSender
+from headrace.server.serving.request_numbers import check_unused
 from headrace.server.weight_core import WeightCore
 
 _MOST_WAITING = 1024
@@ -84,6 +85,7 @@ class ClientWeights:
 
         Raises:
             KeyError: no such weights.
+            LeaseError: a request waits under its number.
             RuntimeError: too many requests wait.
         """
         served = self._weights.get(request.weights)
@@ -95,6 +97,7 @@ class ClientWeights:
                 version, data = served.core.newest
                 self._sender.send(Count(number=number, value=version), parts=[data.data])
             case AwaitVersion(known=known):
+                check_unused((number,), self._waiting)
                 if len(self._waiting) >= _MOST_WAITING:
                     raise RuntimeError(f"expected at most {_MOST_WAITING} waits for weights of one client")
                 self._waiting[number] = served

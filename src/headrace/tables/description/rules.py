@@ -141,11 +141,19 @@ class WholeEpisodes(_OnePriority):
         table: the table's name.
         length: the most rows.
         priority: of every item; None: `Table.new_priority`.
+
+    Raises:
+        ValueError: length < 1; a priority that is negative or not finite.
     """
 
     table: str
     length: int
     priority: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"WholeEpisodes: expected length >= 1, got {self.length}")
+        checked_priority(self.priority)
 
     @property
     def window_rule(self) -> WindowRule:
@@ -167,12 +175,24 @@ class PatternWindow(_OnePriority):
         length: rows of a window.
         skip: rows after it, up to the newest row of the lane when the item is made.
         priority: of every item; None: `Table.new_priority`.
+
+    Raises:
+        ValueError: length < 1, a negative skip, or 2**30 rows or more together; a priority that is negative or not
+            finite.
     """
 
     table: str
     length: int
     skip: int = 0
     priority: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.skip < 0 or self.reach > _MOST_ROWS:
+            raise ValueError(
+                f"PatternWindow: expected length >= 1, skip >= 0 and at most {_MOST_ROWS} rows together, got "
+                f"{self.length} and {self.skip}"
+            )
+        checked_priority(self.priority)
 
     @property
     def window_rule(self) -> WindowRule:

@@ -324,13 +324,22 @@ def _word_after(word: Int) -> Int:
 # ---- windows that a pattern selects ----------------------------------------------------------------------------------
 
 
-def pin_before(pins: Pins, newest: GivenLongs, back: Int, count: Int, starts: Longs) -> None:
+def pin_before(pins: Pins, newest: GivenLongs, back: Int, count: Int, starts: Longs) -> Int:
     """Pins the pages under `count` rows that begin `back` rows before each of `newest`, in its episode.
 
     Args:
         newest: int64[m].
-        starts: int64[m], written: their first rows.
+        starts: int64[m], of which the first are written: the first rows of these windows.
+
+    Returns:
+        The number of windows. One whose first row is not in the episode, or not in reach, is left out.
     """
+    # Clients select windows: tests/server/test_selected_windows.py
+    pinned: Int = 0
     for index in range(newest.shape[0]):
-        starts[index] = pins.window.follow(newest[index], -back)
-        pins.pin_window(starts[index], count, 1)
+        start = pins.window.follow(newest[index], -back)
+        if start >= 0:
+            pins.pin_window(start, count, 1)
+            starts[pinned] = start
+            pinned += 1
+    return pinned

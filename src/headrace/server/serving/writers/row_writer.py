@@ -47,7 +47,7 @@ class ServedRowWriter(RowWriter):
         pending: Pending | None = None,
     ) -> None:
         self._earlier_pending = pending
-        self._is_restoring_rows = False
+        self._is_restoring_rows = self._has_foreign_keys = False
         self.created: dict[str, int] = {}
         super().__init__(replay, lanes, items, history, sys.maxsize, 0)
         # Items of one call are made rule by rule: the keys of several rules need one step after the other.
@@ -56,6 +56,17 @@ class ServedRowWriter(RowWriter):
         self._extra_pages = _PAGES_AHEAD
         self._store.allow(_PAGES_AHEAD)
         self.record_items()
+
+    def expect_foreign_keys(self) -> None:
+        """Notes that the client has its keys from another server, until it is given some (`give_keys`)."""
+        self._has_foreign_keys = True
+
+    def give_keys(self, count: int) -> int:
+        """Returns the first of `count` new keys, for `create_item_as`."""
+        with self._lock:
+            first = self._replay.keys.take(count)
+        self._has_foreign_keys = False
+        return first
 
     def count_at(self, slot: int) -> None:
         """Counts the items on disk; see `WriterCounts.open`."""
@@ -180,10 +191,17 @@ class ServedRowWriter(RowWriter):
     def create_item_as(self, key: int, table: str, length: int, priority: float | None, lane: int) -> None:
         """Makes an item with a key that the client was given ahead, unless it exists; see `WriterLike.create_item`.
 
+        A key of another server, which may be in use here, is replaced by a new one.
+
         Raises:
-            ValueError: these rows are not one window; nothing is made.
+            ValueError: these rows are not one window, or the key was not given out, or is in use; nothing is made.
         """
         if self._is_restoring_rows or self._intake.take_skip(table):
             return
-        self._create_item(table, length, priority, lane, key)
+        given: int | None = key
+        if self._has_foreign_keys:
+            given = None
+        elif not 1 <= key < self._replay.keys.next:
+            raise ValueError(f"key: expected one that the server gave out, got {key}")
+        self._create_item(table, length, priority, lane, given)
         self.created[table] = self.created.get(table, 0) + 1

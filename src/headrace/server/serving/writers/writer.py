@@ -111,6 +111,9 @@ class ServedWriter:
         self._tickets: dict[int, Ticket] = {}
         self.is_closed = False
         kept = self._count_on_disk(opening, earlier)
+        is_known = earlier is not None or kept is not None
+        if opening.lengths and not is_known:
+            self._writer.expect_foreign_keys()
         exist = earlier.taken if earlier is not None else kept or opening.applied
         self._taken = dict(opening.taken)
         self._skipping = {table: count - self._taken.get(table, 0) for table, count in exist.items()}
@@ -122,7 +125,7 @@ class ServedWriter:
             WriterOpened(
                 writer=self._number,
                 history=self._writer.history,
-                is_known=earlier is not None or kept is not None,
+                is_known=is_known,
             ),
             self._state(),
         )
@@ -182,8 +185,7 @@ class ServedWriter:
                 # A disk may take long: it holds up no other client.
                 self._sync.begin(partial(self._answer_sync, ticket))
             case WantKeys():
-                with self._replay.lock:
-                    first = self._replay.keys.take(_KEYS_AHEAD)
+                first = self._writer.give_keys(_KEYS_AHEAD)
                 self._send(Keys(writer=self._number, first=first, count=_KEYS_AHEAD))
             case CloseWriter():
                 self.close()
