@@ -150,7 +150,7 @@ class LaneBlock:
     @property
     def steps_ahead(self) -> int:
         """Number of steps for which there are pages."""
-        return self._rows_ahead() // self.lanes
+        return int(self._rows_ahead()) // self.lanes
 
     @property
     def finals_ahead(self) -> int:
