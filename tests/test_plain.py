@@ -18,7 +18,7 @@ PLAIN = {**os.environ, "HEADRACE_PLAIN": "1"}
 SUITES = [
     "tests/tables",
     "tests/views tests/leases/test_channel.py tests/leases/test_tls_channel.py",
-    "tests/server/test_items_of_clients.py tests/server/test_given_keys.py tests/server/test_selected_windows.py",
+    "tests/server/test_shards.py tests/server/test_given_keys.py tests/server/test_selected_windows.py",
     "tests/store tests/replay/test_fused.py tests/replay/test_streams.py tests/trajectories/test_returns.py",
 ]
 

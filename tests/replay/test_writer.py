@@ -654,3 +654,15 @@ def test_a_writer_tells_what_it_is():
     with new_replay() as replay, replay.writer(lanes=2, items=[hr.ItemRule("t", 3)]) as writer:
         assert "2 lanes, open" in repr(writer)
         assert "length=3" in repr(writer)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**31, 1.5])
+def test_a_version_that_a_row_cannot_hold_is_refused(wrong):
+    with (
+        hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("t", 9)]) as replay,
+        replay.writer() as writer,
+    ):
+        writer.policy_version = 2**31 - 1
+        with pytest.raises((TypeError, ValueError), match="policy_version"):
+            writer.policy_version = wrong
+        assert writer.policy_version == 2**31 - 1

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 import weakref
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from headrace.leases.messages import VERSION, Hello
 from headrace.server.auth import NONCE_NBYTES
 from headrace.server.messages.handshake import Greeting, Proof
 from headrace.server.messages.operations import AppendSteps
-from headrace.server.messages.requests import Ping, Sample
+from headrace.server.messages.requests import Delete, GetItems, Ping, Sample, UpdatePriorities
 from headrace.server.messages.writing import OpenWriter, RuleDescription
 from tests.server.hostile import SESSION, connected, frames, said_to
 
@@ -199,3 +200,21 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    ("request_of", "payload", "told"),
+    [
+        (Delete, bytes(7), b"keys: expected numbers of 8 bytes each, got 7 bytes"),
+        (GetItems, bytes(9), b"keys: expected numbers of 8 bytes each, got 9 bytes"),
+        (
+            partial(UpdatePriorities, keys=1),
+            bytes(15),
+            b"priorities: expected numbers of 8 bytes each, got 7",
+        ),
+    ],
+)
+def test_a_payload_of_another_length_is_told(server, request_of, payload, told):
+    """SS2, CL7"""
+    request = encoded(request_of(number=1, replay="r", table="t"), payload)
+    assert told in said_to(server, SESSION + request)

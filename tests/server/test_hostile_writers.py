@@ -215,3 +215,33 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        (
+            operations.AppendSteps,
+            {"steps": 1, "version": 2**31},
+            b"policy_version: expected at most 2147483647",
+        ),
+        (operations.AppendSteps, {"steps": 1, "version": -1}, b"policy_version: expected an integer >= 0"),
+        (operations.DropLanes, {"lanes": bytes(7)}, b"lanes: expected numbers of 8 bytes each, got 7 bytes"),
+        (
+            operations.AppendSteps,
+            {"steps": 1, "version": 0, "given": operations.Given(priorities={0: bytes(9)})},
+            b"priorities: expected numbers of 8 bytes each, got 9 bytes",
+        ),
+    ],
+)
+def test_a_bad_operation_says_what_was_expected(kind, fields, told):
+    """SS2, CL7: the writer goes on."""
+    with (
+        hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("t", 9)]) as replay,
+        hr.Server({"r": replay}) as server,
+    ):
+        bad = encoded(kind(writer=0, sequence=1, **fields), bytes(8) if "steps" in fields else b"")
+        good = encoded(operations.AppendSteps(writer=0, sequence=2, steps=1, version=0), bytes(8))
+        rule = described_rule(hr.ItemRule("t", 1))
+        assert told in said_to(server, SESSION + encoded(opening(0, lanes=1, rules=[rule])) + bad + good)
+        assert replay.sample("t", 1, timeout=10).data["n"].tolist() == [0]

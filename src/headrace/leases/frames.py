@@ -42,7 +42,16 @@ _DIRECT_NBYTES = 1 << 16
 # Up to this size they share buffers of one size, so that not every message costs page faults.
 _POOLED_NBYTES = 1 << 21
 _POOL = Pool()
-_encode = msgspec.msgpack.Encoder().encode
+
+
+def _of_python(value: Any) -> Any:
+    """Returns a number of NumPy as one of Python; kernels that run as plain Python return such numbers."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"expected a value that msgspec can encode, got {type(value).__name__}")
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_of_python).encode
 
 Payload: TypeAlias = bytes | memoryview
 

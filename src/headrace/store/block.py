@@ -113,7 +113,7 @@ class LaneBlock:
     def _rows_ahead(self) -> int:
         """Returns the number of rows for which there are pages."""
         page_rows = self._store.arrays.page_rows // self.lanes * self.lanes
-        return self.kernel.stop - self.kernel.row + len(self._leased) * page_rows
+        return int(self.kernel.stop - self.kernel.row) + len(self._leased) * page_rows
 
     def _leave_pages(self) -> None:
         """Releases the pages that are out of reach of later windows."""
@@ -150,7 +150,7 @@ class LaneBlock:
     @property
     def steps_ahead(self) -> int:
         """Number of steps for which there are pages."""
-        return int(self._rows_ahead()) // self.lanes
+        return self._rows_ahead() // self.lanes
 
     @property
     def finals_ahead(self) -> int:

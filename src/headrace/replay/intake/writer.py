@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.replay.intake.writer_like import WriterLike
+from headrace.replay.intake.writer_like import WriterLike, check_version
 
 
 class Writer:
@@ -78,11 +78,16 @@ class Writer:
 
     @property
     def policy_version(self) -> int:
-        """The version stored with each step from now on."""
+        """The version stored with each step from now on; it can be set, to a number from 0 to 2**31 - 1.
+
+        Raises:
+            TypeError, ValueError: another one.
+        """
         return self._rows.policy_version
 
     @policy_version.setter
     def policy_version(self, version: int) -> None:
+        check_version(version)
         self._rows.policy_version = version
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
 from headrace.replay.intake.selection import Selection
 
@@ -15,6 +16,22 @@ UNKNOWN_STEPS = -1
 
 Made: TypeAlias = tuple[int, range]
 """Items that one rule made in one call: the number of the rule, and their keys in order."""
+
+
+_MOST_VERSION = 2**31 - 1
+
+
+def check_version(version: int) -> None:
+    """Refuses a policy's version that a row has no room for.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: negative, or above 2**31 - 1.
+
+    >>> check_version(2**31 - 1)
+    """
+    if check_count("policy_version", version, 0) > _MOST_VERSION:
+        raise ValueError(f"policy_version: expected at most {_MOST_VERSION}, got {version}")
 
 
 class WriterLike(Protocol):
@@ -39,7 +56,7 @@ class WriterLike(Protocol):
 
     @property
     def policy_version(self) -> int:
-        """The version stored with each step from now on, >= 0; it can be set."""
+        """The version stored with each step from now on; it can be set. See `check_version`."""
 
     @policy_version.setter
     def policy_version(self, version: int) -> None: ...

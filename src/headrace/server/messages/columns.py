@@ -36,6 +36,20 @@ def packed_arrays(arrays: Iterable[NDArray[Any]]) -> bytes:
     )
 
 
+def unpacked_numbers(name: str, data: Payload, dtype: np.dtype[Any]) -> NDArray[Any]:
+    r"""Returns the numbers in some bytes of a message, in their memory.
+
+    Raises:
+        ValueError: not a whole number of them.
+
+    >>> unpacked_numbers("lanes", b"\x01\x00\x02\x00", np.dtype("<i2"))
+    array([1, 2], dtype=int16)
+    """
+    if len(data) % dtype.itemsize:
+        raise ValueError(f"{name}: expected numbers of {dtype.itemsize} bytes each, got {len(data)} bytes")
+    return np.frombuffer(data, dtype)
+
+
 def unpacked_arrays(payload: Payload, forms: Sequence[Form]) -> list[NDArray[Any]]:
     """Returns the arrays of a payload, in its memory.
 

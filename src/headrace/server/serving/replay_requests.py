@@ -19,6 +19,7 @@ from headrace.server.messages.answers import (
     ReplayRecord,
     TableRecord,
 )
+from headrace.server.messages.columns import unpacked_numbers
 from headrace.server.messages.requests import (
     CanInsert,
     CanSample,
@@ -89,7 +90,7 @@ def _reset(replay: Replay, request: Reset, _: Payload) -> Answer:
 
 
 def _delete(replay: Replay, request: Delete, payload: Payload) -> Answer:
-    keys = np.frombuffer(payload, KEYS)
+    keys = unpacked_numbers("keys", payload, KEYS)
     return Count(number=request.number, value=replay.delete(request.table, keys))
 
 
@@ -98,7 +99,7 @@ def _update_priorities(replay: Replay, request: UpdatePriorities, payload: Paylo
     if not 0 <= end <= len(payload):
         raise ValueError(f"keys: expected {request.keys} keys in {len(payload)} bytes")
     keys = np.frombuffer(payload[:end], KEYS)
-    priorities = np.frombuffer(payload[end:], PRIORITIES)
+    priorities = unpacked_numbers("priorities", payload[end:], PRIORITIES)
     return Count(number=request.number, value=replay.update_priorities(request.table, keys, priorities))
 
 

@@ -17,6 +17,7 @@ from headrace.replay.local import LocalReplay
 from headrace.replay.public import Replay
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.messages.answers import Count, Done, Failed
+from headrace.server.messages.columns import unpacked_numbers
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import (
     MOST_BATCHES,
@@ -184,7 +185,7 @@ class ClientSamples:
         """
         views = self._sources.views_of(request)
         live = replay.live_table(request.table)
-        keys = wanted_keys(np.frombuffer(payload, KEYS))
+        keys = wanted_keys(unpacked_numbers("keys", payload, KEYS))
         check_batch(len(keys), item_nbytes(replay.signature, views), self._most_nbytes)
         if isinstance(request, GetRemaining):
             found = remaining_items(replay, live, keys, views)

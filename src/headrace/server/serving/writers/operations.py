@@ -13,7 +13,8 @@ from headrace.errors import SpecError
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
 from headrace.replay.intake.selection import Selection
-from headrace.server.messages.columns import Form, unpacked_arrays
+from headrace.replay.intake.writer_like import check_version
+from headrace.server.messages.columns import Form, unpacked_arrays, unpacked_numbers
 from headrace.server.messages.operations import (
     AppendEnds,
     AppendSteps,
@@ -175,8 +176,8 @@ class Operations:
         else:
             arrays = self._arrays(payload, finals)
             step = {name: column[0] for name, column in self._shared_steps(operation.place, 1).items()}
+        self.set_version(operation.version)
         self.give(operation.given)
-        self._writer.policy_version = operation.version
         self._writer.append_ends(
             step,
             idle,
@@ -196,6 +197,15 @@ class Operations:
         self.give(operation.given)
         self._writer.end_lanes(lanes, finals)
 
+    def set_version(self, version: int) -> None:
+        """Sets the version of the policy that acted in the steps from here on.
+
+        Raises:
+            ValueError: it does not fit.
+        """
+        check_version(version)
+        self._writer.policy_version = version
+
     def give(self, given: Given | None) -> None:
         """Passes on the priorities and windows of the next call.
 
@@ -205,7 +215,8 @@ class Operations:
         if given is None:
             return
         priorities = {
-            rule: np.frombuffer(data, _PRIORITIES).copy() for rule, data in given.priorities.items()
+            rule: unpacked_numbers("priorities", data, _PRIORITIES).copy()
+            for rule, data in given.priorities.items()
         }
         for values in priorities.values():
             if not (np.isfinite(values) & (values >= 0)).all():
@@ -225,7 +236,7 @@ class Operations:
     def _rising(self, data: bytes | None) -> NDArray[np.int64] | None:
         if data is None:
             return None
-        lanes: NDArray[np.int64] = np.frombuffer(data, ROWS).copy()
+        lanes: NDArray[np.int64] = unpacked_numbers("lanes", data, ROWS).copy()
         if len(lanes) and (lanes[0] < 0 or lanes[-1] >= self._lanes or not (lanes[1:] > lanes[:-1]).all()):
             raise ValueError(f"lanes: expected rising numbers from 0 to {self._lanes - 1}")
         return lanes

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from headrace.errors import Closed, StoreFull
 from headrace.leases.checking import LeaseError, MissingMessages
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import ROWS, packed
 from headrace.persist.disk.writer_counts import UNCOUNTED
 from headrace.replay.replay import ReplayCore
+from headrace.server.messages.columns import unpacked_numbers
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.operations import AppendSteps, Operation
 from headrace.server.messages.rules import rule_of
@@ -147,10 +146,10 @@ class ServedWriter:
         return kept
 
     def _restore(self, opening: OpenWriter) -> None:
-        lengths = np.frombuffer(opening.lengths, ROWS).copy()
+        lengths = unpacked_numbers("lengths", opening.lengths, ROWS).copy()
         if len(lengths) != opening.lanes or (lengths < 0).any():
             raise ValueError(f"lengths: expected {opening.lanes} numbers >= 0, got {lengths.tolist()}")
-        streams = [np.frombuffer(each, ROWS) for each in opening.streams]
+        streams = [unpacked_numbers("streams", each, ROWS) for each in opening.streams]
         for each in streams:
             if len(each) != 2 * opening.lanes or (each < 0).any() or (each[opening.lanes :] > 1).any():
                 raise ValueError(f"streams: expected numbers >= 0 of {opening.lanes} lanes")
@@ -268,7 +267,7 @@ class ServedWriter:
         self._expect(max(first, self._sequence) + 1)
         # Steps of a message that was sent again may be applied already.
         self._done = max(self._done, self._sequence - first)
-        self._writer.policy_version = operation.version
+        self._operations.set_version(operation.version)
         self._operations.give(operation.given)
         most = 1 if operation.is_recorded else operation.steps
         while self._done < operation.steps:
