@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.server.client.link import Link
 from headrace.server.client.placed_arrays import array_in
+from headrace.server.client.queues.packed_samples import PackedSamples
 from headrace.server.messages.answers import PlacedArray
 from headrace.server.messages.dtypes import dtype_of
 from headrace.server.messages.views import ArrayValue, array_of
@@ -51,11 +51,9 @@ def test_numbers_and_bools_are_taken(kind):
 @pytest.mark.parametrize("dtype", [">i4", "<i4"])
 def test_values_travel_in_little_endian_order(dtype, monkeypatch):
     """The order of the caller's arrays does not matter."""
-    sent, send = [], Link.post
+    sent, packed = [], PackedSamples.packed
     monkeypatch.setattr(
-        Link,
-        "post",
-        lambda self, *messages, parts=(): sent.append(b"".join(parts)) or send(self, *messages, parts=parts),
+        PackedSamples, "packed", lambda self, pieces: sent.append(b"".join(pieces)) or packed(self, pieces)
     )
     with hr.BatchQueue({"n": np.zeros(2, dtype)}, 1) as queue:
         with hr.Server({"q": queue}) as server, hr.Client(server.address) as client:

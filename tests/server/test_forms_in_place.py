@@ -8,6 +8,7 @@ import pytest
 import headrace as hr
 from headrace.leases.channel import Channel
 from headrace.leases.frames import ProtocolError
+from headrace.server.client import link as link_module
 from headrace.server.client.batch_form import BatchForm, split_payload
 from headrace.server.client.batches import batch_of
 from headrace.server.client.blocks import MappedBlocks
@@ -69,14 +70,14 @@ def same(found, expected):
 @pytest.fixture
 def answers(monkeypatch):
     """The answers with batches that clients receive."""
-    received, settle = [], Link._settle
+    received = []
 
-    def settled(link, number, answer, payload, form):
+    def named(answer):
         if isinstance(answer, Sampled | SampledAgain):
             received.append(answer)
-        settle(link, number, answer, payload, form)
+        return named_blocks(answer)
 
-    monkeypatch.setattr(Link, "_settle", settled)
+    monkeypatch.setattr(link_module, "named_blocks", named)
     return received
 
 

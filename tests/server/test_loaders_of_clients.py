@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.server.client.link import Link
+from headrace.server.client.calls import ReplayCalls
 from headrace.server.messages.answers import Done
 from headrace.server.messages.requests import Sample
 from headrace.server.serving import samples
@@ -89,13 +89,13 @@ def test_never_more_than_prefetch_batches_are_drawn_ahead(served, prefetch):
 
 def test_a_few_requests_ask_for_many_small_batches(served, monkeypatch):
     """And they come in one message."""
-    requests, begin = [], Link.begin_samples
+    requests, begin = [], ReplayCalls.begin_samples
 
-    def counted(link, request, owner=None):
+    def counted(calls, link, request):
         requests.append(request.count)
-        return begin(link, request, owner)
+        return begin(calls, link, request)
 
-    monkeypatch.setattr(Link, "begin_samples", counted)
+    monkeypatch.setattr(ReplayCalls, "begin_samples", counted)
     remote = served(filled(uniform()))
     with hr.loaders.Loader(remote, "t", 2, prefetch=16) as loader:
         for _ in range(160):

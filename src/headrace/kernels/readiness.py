@@ -7,9 +7,10 @@ import select
 import cython
 
 if cython.compiled:
-    from cython.cimports.headrace.kernels.polling import looks_readable
+    from cython.cimports.cpython.exc import PyErr_CheckSignals
+    from cython.cimports.headrace.kernels.polling import looks_readable, waits_readable
 else:
-    from headrace.kernels.kinds import Bool, Int
+    from headrace.kernels.kinds import Bool, Float, Int
 
 
 def is_readable(descriptor: Int) -> Bool:
@@ -37,3 +38,26 @@ def is_readable(descriptor: Int) -> Bool:
         looked = select.poll()
         looked.register(descriptor, select.POLLIN)
         return bool(looked.poll(0))
+
+
+def wait_until_readable(descriptor: Int, seconds: Float) -> Bool:
+    """Returns whether there is something to read, as `is_readable`; waits for it at most `seconds`.
+
+    A signal ends the wait early.
+
+    Raises:
+        BaseException: that the handler of a signal raises, such as KeyboardInterrupt.
+    """
+    if cython.compiled:
+        milliseconds: Int = cython.cast(Int, seconds * 1e3)
+        if milliseconds < seconds * 1e3:
+            milliseconds += 1
+        with cython.nogil:
+            found: Int = waits_readable(descriptor, milliseconds)
+        if found < 0:
+            PyErr_CheckSignals()
+        return found > 0
+    else:
+        looked = select.poll()
+        looked.register(descriptor, select.POLLIN)
+        return bool(looked.poll(seconds * 1000))

@@ -21,6 +21,9 @@ class MappedBlocks:
 
     Args:
         may_map: whether the client asked for shared memory; otherwise a server that grants blocks breaks the protocol.
+
+    Attributes:
+        returned: blocks without arrays, which `take_returned` returns.
     """
 
     def __init__(self, *, may_map: bool) -> None:
@@ -28,7 +31,7 @@ class MappedBlocks:
         self._blocks: dict[int, mmap.mmap] = {}
         self._alive: dict[int, weakref.ref[NDArray[np.uint8]]] = {}
         # A weak reference may call back at any moment; these operations are atomic.
-        self._returned: deque[int] = deque()
+        self.returned: deque[int] = deque()
         self._tokens = 0
 
     def grant(self, blocks: Sequence[int], sizes: Sequence[int], descriptors: Sequence[int]) -> None:
@@ -60,7 +63,7 @@ class MappedBlocks:
             raise ProtocolError(f"the server sent a batch in block {number}, which it did not grant")
         root = np.frombuffer(block, np.uint8)
         self._tokens += 1
-        token, alive, returned = self._tokens, self._alive, self._returned
+        token, alive, returned = self._tokens, self._alive, self.returned
 
         def died(_: Any) -> None:
             alive.pop(token, None)
@@ -71,9 +74,9 @@ class MappedBlocks:
 
     def take_returned(self) -> list[int]:
         """Returns the blocks without arrays since the last call."""
-        if not self._returned:
+        if not self.returned:
             return []
         found = []
-        while self._returned:
-            found.append(self._returned.popleft())
+        while self.returned:
+            found.append(self.returned.popleft())
         return found

@@ -6,6 +6,7 @@ have come. When its own has come, another one goes on reading.
 
 from __future__ import annotations
 
+import math
 import select
 import threading
 import time
@@ -13,28 +14,45 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
+import cython
+import msgspec
+
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.kernels.quiet_condition import QuietCondition
-from headrace.kernels.readiness import is_readable
+from headrace.kernels.readiness import is_readable, wait_until_readable
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.client.batch_form import BatchForm, KnownForms, split_payload
 from headrace.server.client.blocks import MappedBlocks
+from headrace.server.client.direct_sending import DirectSending, NumberedFrame
 from headrace.server.client.known_views import KnownViews
 from headrace.server.client.placed_arrays import named_blocks
 from headrace.server.client.reply import Reply
 from headrace.server.compression.packing import PayloadPacker
 from headrace.server.compression.unpacking import PayloadUnpacker
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
-from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, SampledAgain
+from headrace.server.messages.answers import (
+    Answer,
+    Failed,
+    ForgetBlocks,
+    GrantBlocks,
+    QueueBatch,
+    Sampled,
+    SampledAgain,
+)
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks, Sample
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool, Float, Int
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
 _MOST_UNSENT_NBYTES = 1 << 31
+_HAVE_FORMS = (Sampled, SampledAgain)
+_HAVE_BLOCKS = (Sampled, SampledAgain, QueueBatch)
 
 
 class Awaited(Protocol):
@@ -58,6 +76,7 @@ class Link:
 
     Attributes:
         served, blocks, packer: see above.
+        direct: sends messages that are encoded once.
         failure: why the connection has ended; None while it has not.
         lacked: what the server missed when it ended the connection for that; "": nothing.
         views: that the server knows.
@@ -73,11 +92,13 @@ class Link:
         packer: PayloadPacker | None = None,
     ) -> None:
         self._channel = channel
+        self.direct = DirectSending(channel)
         self.packer = packer
         self._unpacker = None if packer is None else PayloadUnpacker(LARGEST_PAYLOAD)
         self._peer = peer
         self.served = served
         self.blocks = blocks
+        self._returned = blocks.returned
         self.failure: BaseException | None = None
         self.lacked = ""
         self.views = KnownViews()
@@ -91,6 +112,8 @@ class Link:
         self._waiting: dict[int, Reply] = {}
         self._listeners: dict[int, Callable[[Answer], None]] = {}
         self._is_read = self._is_closed = False
+        # Threads that wait for another one to read.
+        self._sleepers = 0
         self._poll = select.poll()
         self._descriptor = channel.fileno()
         self._poll.register(self._descriptor, select.POLLIN)
@@ -122,6 +145,20 @@ class Link:
         self._send([reply], request, payload, parts, descriptors)
         return reply
 
+    def ask(self, frame: NumberedFrame) -> Reply:
+        """Sends a request that is encoded once; see `begin`."""
+        number: Int = 0
+        with self._lock:
+            number = self._take_numbers(1)
+            reply = self._waiting[number] = Reply(number, None)
+        if cython.compiled and self.failure is None and not self._returned and self.direct.begin():
+            frame.set_number(number)
+            self.direct.send(frame, frame._bytes, 0, None, 0)
+            return reply
+        request: Any = msgspec.structs.replace(frame.message, number=number)
+        self._send([reply], request, b"", (), ())
+        return reply
+
     def begin_samples(self, request: Sample, owner: object = None) -> list[Reply]:
         """Sends a request for several batches; see `begin`.
 
@@ -132,10 +169,10 @@ class Link:
             request.number = self._take_numbers(request.count)
             replies = [Reply(number, owner) for number in range(request.number, self._next)]
             self._waiting.update((reply.number, reply) for reply in replies)
-        self._send(replies, request)
+        self._send(replies, request, b"", (), ())
         return replies
 
-    def _take_numbers(self, count: int) -> int:
+    def _take_numbers(self, count: Int) -> Int:
         """Returns the first of so many numbers for requests, with the lock held.
 
         Raises:
@@ -145,17 +182,17 @@ class Link:
             self._raise_failure(self.failure)
         if not self._waiting:
             self._heartbeat.restart()
-        first = self._next
+        first: Int = self._next
         self._next += count
         return first
 
     def _send(
         self,
-        replies: list[Reply],
+        replies: Sequence[Reply],
         request: Request,
-        payload: Payload = b"",
-        parts: Sequence[memoryview] = (),
-        descriptors: tuple[int, ...] = (),
+        payload: Payload,
+        parts: Sequence[memoryview],
+        descriptors: Sequence[int],
     ) -> None:
         """Sends a request, whose answers are not expected if that fails; a lost connection fails them."""
         returned = self.blocks.take_returned()
@@ -166,7 +203,7 @@ class Link:
                 request,
                 payload=payload,
                 parts=parts,
-                descriptors=descriptors,
+                descriptors=tuple(descriptors),
                 most=_MOST_UNSENT_NBYTES,
             )
         except Disconnected as error:
@@ -226,14 +263,15 @@ class Link:
 
     def is_answered(self, reply: Awaited, deadline: float | None) -> bool:
         """Waits for an answer until a time; returns whether it is there."""
+        end: Float = math.inf if deadline is None else deadline
         while not reply.is_done:
-            if self._may_read(reply, deadline):
+            if self._may_read(reply, end):
                 try:
-                    while not _is_done(reply) and (deadline is None or time.monotonic() < deadline):
-                        self.read_ready(_seconds_left(deadline))
+                    while not _is_done(reply) and time.monotonic() < end:
+                        self.read_ready(_seconds_left(end))
                 finally:
                     self._stop_reading()
-            if not _is_done(reply) and deadline is not None and time.monotonic() >= deadline:
+            if not _is_done(reply) and time.monotonic() >= end:
                 return False
         return True
 
@@ -255,11 +293,11 @@ class Link:
             return
         self.look()
 
-    def _may_read(self, reply: Awaited, deadline: float | None) -> bool:
+    def _may_read(self, reply: Awaited, end: Float) -> Bool:
         """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
         with self._lock:
             if self._is_read and not _is_done(reply):
-                self._changed.wait(_seconds_left(deadline))
+                self._sleep(_seconds_left(end))
             if self._is_read or _is_done(reply):
                 return False
             self._is_read = True
@@ -268,9 +306,22 @@ class Link:
     def _stop_reading(self) -> None:
         with self._lock:
             self._is_read = False
+            self._wake()
+
+    def _sleep(self, seconds: Float) -> None:
+        """Waits until something has changed, with the lock held."""
+        self._sleepers += 1
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._sleepers -= 1
+
+    def _wake(self) -> None:
+        """Wakes the threads that wait for a change, with the lock held."""
+        if self._sleepers:
             self._changed.notify_all()
 
-    def read_ready(self, seconds: float) -> None:
+    def read_ready(self, seconds: Float) -> None:
         """Waits for the socket at most `seconds`, and takes the answers that have come. One thread at a time."""
         try:
             now = self._clock.monotonic()
@@ -278,13 +329,9 @@ class Link:
                 self._take_ready(now)
                 return
             if self._channel.unsent:
-                self._poll.modify(self._descriptor, select.POLLIN | select.POLLOUT)
-                ready = self._poll.poll(seconds * 1000)
-                self._poll.modify(self._descriptor, select.POLLIN)
-                self._channel.send_rest()
-                has_data = any(events & ~select.POLLOUT for _, events in ready)
+                has_data = self._send_rest(seconds)
             else:
-                has_data = bool(self._poll.poll(seconds * 1000))
+                has_data = wait_until_readable(self._descriptor, seconds)
             if not has_data:
                 self._look_for_life(now)
                 return
@@ -292,7 +339,15 @@ class Link:
         except (Disconnected, OSError, ValueError) as error:
             self.fail(error)
 
-    def _take_ready(self, now: float) -> None:
+    def _send_rest(self, seconds: Float) -> bool:
+        """Sends unsent bytes when the system takes them; returns whether something can be read."""
+        self._poll.modify(self._descriptor, select.POLLIN | select.POLLOUT)
+        ready = self._poll.poll(seconds * 1000)
+        self._poll.modify(self._descriptor, select.POLLIN)
+        self._channel.send_rest()
+        return any(events & ~select.POLLOUT for _, events in ready)
+
+    def _take_ready(self, now: Float) -> None:
         """Takes the answers that have come, without waiting."""
         before = self._channel.bytes_in
         for frame in self._channel.receive_ready():
@@ -304,7 +359,7 @@ class Link:
         if self._channel.bytes_in == before:
             self._look_for_life(now)
 
-    def _look_for_life(self, now: float) -> None:
+    def _look_for_life(self, now: Float) -> None:
         """Asks a server that is silent for a sign of life.
 
         Raises:
@@ -343,20 +398,20 @@ class Link:
             self.fail(Closed(f"{self._peer}: {reason}"))
 
     def _answered(self, answer: Answer, payload: Payload) -> None:
-        form = self._forms.form_of(answer, payload)
+        form = self._forms.form_of(answer, payload) if isinstance(answer, _HAVE_FORMS) else None
         if form is None or not isinstance(answer, SampledAgain) or answer.count == 1:
             with self._lock:
                 self._settle(answer.number, answer, payload, form)
-                self._changed.notify_all()
+                self._wake()
             return
         payloads = split_payload(answer, payload)
         with self._lock:
             for number, one in enumerate(payloads, answer.number):
                 self._settle(number, answer, one, form)
-            self._changed.notify_all()
+            self._wake()
 
-    def _settle(self, number: int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
-        names = named_blocks(answer)
+    def _settle(self, number: Int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
+        names = named_blocks(answer) if isinstance(answer, _HAVE_BLOCKS) else ()
         # If the request was given up, they are given back at once.
         blocks = {each: self.blocks.array(each) for each in names} if names else {}
         reply = self._waiting.pop(number, None)
@@ -383,7 +438,7 @@ class Link:
             with suppress(Disconnected):
                 self._channel.send_soon(Cancel(number=reply.number), most=_MOST_UNSENT_NBYTES)
 
-    def _forget(self, reply: Reply) -> bool:
+    def _forget(self, reply: Reply) -> Bool:
         with self._lock:
             return self._waiting.pop(reply.number, None) is not None
 
@@ -393,7 +448,7 @@ class Link:
             mine = [reply for reply in self._waiting.values() if reply.owner is owner]
             for reply in mine:
                 reply.fail(error())
-            self._changed.notify_all()
+            self._wake()
         for reply in mine:
             self.cancel(reply)
 
@@ -408,24 +463,24 @@ class Link:
             waiting, self._waiting = self._waiting, {}
             for reply in waiting.values():
                 reply.fail(type(self.failure)(str(self.failure)))
-            self._changed.notify_all()
+            self._wake()
         self._channel.shutdown()
 
     def close(self) -> None:
         """Ends the connection, when no thread reads it any more. A second call does nothing."""
         self.fail(Closed("the client is closed"))
+        is_first: Bool = False
         with self._lock:
             while self._is_read and not self._is_closed:
-                self._changed.wait(_TURN_SECONDS)
-            is_first, self._is_closed, self._is_read = not self._is_closed, True, True
+                self._sleep(_TURN_SECONDS)
+            is_first = not self._is_closed
+            self._is_closed = self._is_read = True
         if is_first:
             self._channel.close()
 
 
-def _seconds_left(deadline: float | None) -> float:
-    if deadline is None:
-        return _TURN_SECONDS
-    return min(max(deadline - time.monotonic(), 0.0), _TURN_SECONDS)
+def _seconds_left(end: Float) -> Float:
+    return min(max(end - time.monotonic(), 0.0), _TURN_SECONDS)
 
 
 def _is_done(reply: Awaited) -> bool:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import cython
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
 from headrace.server.client.batch_form import BatchForm
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Int
 
 
 class Reply:
@@ -28,9 +32,7 @@ class Reply:
         is_done: whether one of them is there.
     """
 
-    __slots__ = ("answer", "blocks", "error", "form", "is_done", "number", "owner", "payload")
-
-    def __init__(self, number: int, owner: object) -> None:
+    def __init__(self, number: Int, owner: object) -> None:
         self.number = number
         self.owner = owner
         self.answer: Any = None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
+import cython
 from numpy.typing import NDArray
 
 from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
-from headrace.leases.frames import Payload, ProtocolError
+from headrace.leases.frames import ProtocolError
 from headrace.server.client.batch_builder import check_columns
 from headrace.server.client.connecting import NETWORK_SECONDS
+from headrace.server.client.direct_sending import NumberedFrame
 from headrace.server.client.link import Link
 from headrace.server.client.placed_arrays import arrays_of
 from headrace.server.client.queues.sample_stream import SampleStream
@@ -26,7 +27,7 @@ from headrace.server.messages.requests import GetQueueStatistics, TakeBatch, Tak
 from headrace.server.queue_core import BatchQueueInfo
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
-from headrace.trees import build, compile_tree
+from headrace.trees import Leaf, build, compile_tree
 
 # The server answers a request that is given up.
 _CANCEL_SECONDS = 1.0
@@ -74,6 +75,7 @@ class RemoteQueue:
         specs = self.signature.columns
         self._columns = tuple(specs)
         self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
+        self._is_bare = isinstance(self._node, Leaf)
         self._small_batches = SmallBatches(self.signature)
         self._read = checked_reader(self._node, [LeafCheck(path, spec) for path, spec in specs.items()])
         self._stream = SampleStream(session, name, signature, max_in_flight)
@@ -82,9 +84,13 @@ class RemoteQueue:
         # Requests for batches whose callers gave up: a batch that still comes is for the next caller.
         self._abandoned: deque[_Taken] = deque()
         self._abandoned_tails: deque[_Taken] = deque()
+        # The last request for a batch, and its timeout: most callers always have the same.
+        self._request = self._request_of(None)
+        self._request_seconds: float | None = None
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
+    @cython.annotation_typing(False)
     def send(self, sample: Any, timeout: float | None = None) -> None:
         """Copies a sample and sends it, without waiting for the server to store it; see `wait`.
 
@@ -104,6 +110,7 @@ class RemoteQueue:
         if not self._put_quickly(sample):
             self._stream.put(self._read(sample), timeout)
 
+    @cython.annotation_typing(False)
     def wait(self, timeout: float | None = None) -> None:
         """Returns when all samples that were sent are in the queue.
 
@@ -119,6 +126,7 @@ class RemoteQueue:
 
     # ---- taking ----------------------------------------------------------------------------------------------------
 
+    @cython.annotation_typing(False)
     def sample(self, timeout: float | None = None, *, copy: bool = True) -> tuple[Any, BatchQueueInfo]:
         """Waits for the next full batch; see `BatchQueue.sample`. The arrays are the caller's own.
 
@@ -131,17 +139,21 @@ class RemoteQueue:
             Closed: the queue is closed and all full batches are taken.
             Disconnected: the server is gone; a batch that was on its way is lost.
         """
-        seconds = check_seconds(timeout)
-        request = TakeBatch(queue=self._name, timeout=seconds)
-        taken = self._answered(self._abandoned) if self._abandoned else None
-        if taken is None:
-            taken = self._taken(request, seconds, self._abandoned)
-        answer, payload = taken.reply.result()
-        arrays = self._arrays(answer, payload, taken.reply.blocks)
+        # Most callers give a number, and the check would be one more function.
+        seconds = timeout if type(timeout) is float and timeout >= 0.0 else check_seconds(timeout)
+        reply = self._answered(self._abandoned) if self._abandoned else None
+        if reply is None:
+            if seconds != self._request_seconds:
+                self._request, self._request_seconds = self._request_of(seconds), seconds
+            reply = self._reply(self._request, seconds, self._abandoned)
+        arrays = self._arrays(reply)
         if not copy:
             for array in arrays:
                 array.flags.writeable = False
-        return self._tree(arrays), answer.info
+        return self._tree(arrays), reply.answer.info
+
+    def _request_of(self, seconds: float | None) -> NumberedFrame:
+        return NumberedFrame(TakeBatch(queue=self._name, timeout=seconds), "number")
 
     def tail(self) -> Any:
         """Returns, once, the samples of a closed queue that filled no batch; see `BatchQueue.tail`.
@@ -153,49 +165,51 @@ class RemoteQueue:
             DeadlineExceeded: the server did not answer within the client's timeout; a later call returns the tail.
             Disconnected: the server is gone; a tail that was on its way is lost.
         """
-        taken = self._answered(self._abandoned_tails) or self._taken(
-            TakeTail(queue=self._name), self._session.timeout, self._abandoned_tails
-        )
-        answer, payload = taken.reply.result()
-        if not isinstance(answer, TakenBatch):
-            return None
-        return self._tree(self._arrays(answer, payload, taken.reply.blocks))
+        reply = self._answered(self._abandoned_tails)
+        if reply is None:
+            request = NumberedFrame(TakeTail(queue=self._name), "number")
+            reply = self._reply(request, self._session.timeout, self._abandoned_tails)
+        answer, _ = reply.result()
+        return self._tree(self._arrays(reply)) if isinstance(answer, TakenBatch) else None
 
-    def _arrays(
-        self, answer: Any, payload: Payload, blocks: Mapping[int, NDArray[np.uint8]]
-    ) -> list[NDArray[Any]]:
-        """Returns the leaves of a batch, which the caller may write into."""
+    def _arrays(self, reply: Reply) -> list[NDArray[Any]]:
+        """Returns the leaves of a batch, which the caller may write into.
+
+        Raises:
+            Exception: the answer was another one.
+        """
+        answer, payload = reply.result()
         try:
             if isinstance(answer, SmallQueueBatch):
                 return self._small_batches.arrays(answer.rows, answer.data)
-            arrays = arrays_of(answer.arrays, payload, blocks)
+            arrays = arrays_of(answer.arrays, payload, reply.blocks)
             check_columns(self.signature, arrays)
             return arrays
         except (HeadraceError, AttributeError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
 
     def _tree(self, arrays: list[NDArray[Any]]) -> Any:
+        if self._is_bare:
+            return arrays[0]
         return build(self._node, dict(zip(self._columns, arrays, strict=True)))
 
-    def _taken(
-        self, request: TakeBatch | TakeTail, seconds: float | None, abandoned: deque[_Taken]
-    ) -> _Taken:
+    def _reply(self, request: NumberedFrame, seconds: Any, abandoned: deque[_Taken]) -> Reply:
         """Sends a request and waits for its answer; a caller who gives up leaves it in `abandoned`."""
-        link = self._session.link(seconds)
-        taken = _Taken(link, link.begin(request))
+        link: Link = self._session.link(seconds)
+        reply = link.ask(request)
         # The server ends the wait; this is for a server that does not answer.
         deadline = None if seconds is None else time.monotonic() + max(seconds, 0.0) + NETWORK_SECONDS
         try:
-            if not link.is_answered(taken.reply, deadline):
+            if not link.is_answered(reply, deadline):
                 raise DeadlineExceeded(f"{self._session.peer} did not answer in {seconds:.3g} s")
         except BaseException:
-            abandoned.append(taken)
-            link.ask_to_cancel(taken.reply)
+            abandoned.append(_Taken(link, reply))
+            link.ask_to_cancel(reply)
             raise
-        return taken
+        return reply
 
     @staticmethod
-    def _answered(abandoned: deque[_Taken]) -> _Taken | None:
+    def _answered(abandoned: deque[_Taken]) -> Reply | None:
         """Returns a batch, or the tail, that came for a caller who had given up."""
         while abandoned:
             try:
@@ -206,7 +220,7 @@ class RemoteQueue:
                 abandoned.append(taken)
                 break
             if isinstance(taken.reply.answer, TakenBatch):
-                return taken
+                return taken.reply
         return None
 
     def batches(self, copy: bool = True) -> Iterator[Any]:

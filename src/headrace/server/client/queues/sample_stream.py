@@ -26,7 +26,7 @@ from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.kernels.shared_count import SharedCount
 from headrace.server.client.link import Link
 from headrace.server.client.queues.flusher import FLUSHER
-from headrace.server.client.queues.lone_samples import LoneSamples, most_open
+from headrace.server.client.queues.lone_samples import LoneSamples
 from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
 from headrace.server.client.queues.packed_samples import PackedSamples
 from headrace.server.client.queues.sample_blocks import SampleBlocks
@@ -103,7 +103,6 @@ class SampleStream:
         self._blocks: SampleBlocks | None = None
         self._count = self._ring.count()
         self._is_shared = client.can_share
-        self._most_open = most_open(is_shared=client.can_share)
         self._sample_nbytes = layout.nbytes
         self._together = 1
         self._forks = forking.forks
@@ -169,7 +168,8 @@ class SampleStream:
                 self._flush_later()
             if self._gathers:
                 self._let_be_quiet()
-            elif self._is_watched:
+            elif self._is_watched and self._lone is not None:
+                self._lone.note_sent()
                 rows.lone = self._lone
 
     def _is_idle(self) -> bool:
@@ -179,12 +179,12 @@ class SampleStream:
         reads that while samples are sent one by one.
         """
         sender = self._sender
-        if sender is None or self._count.get() + self._most_open >= self._rows.sent:
+        if sender is None or self._count.get() >= self._rows.sent:
             return True
         if self._is_shared or self._rows.written > self._rows.sent + 1:
             return False
         sender.link.look()
-        return self._count.get() + self._most_open >= self._rows.sent
+        return self._count.get() >= self._rows.sent
 
     def _let_be_quiet(self) -> None:
         """Lets `put_quickly` write the next samples if they only wait for a full message; the lock is held."""
@@ -471,11 +471,13 @@ class SampleStream:
 
     def _lone_samples(self, sender: OpenedSender) -> LoneSamples | None:
         """Returns what sends samples that are alone; None where each takes the long way."""
-        if not self._ring.may_be_quiet or self._blocks is not None or sender.samples.are_packed:
+        link = sender.link
+        may_be = self._ring.may_be_quiet and link.direct.is_possible
+        if not may_be or self._blocks is not None or sender.samples.are_packed:
             return None
         message = SendSamples(number=sender.number, queue=self._queue, first=0, count=1)
         samples = None if self._is_shared else self._ring.samples()
-        return LoneSamples.over(sender.link, message, self._count, samples)
+        return LoneSamples(link, message, self._count, samples)
 
     def _new_blocks(self, link: Link, stored: SharedCount) -> SampleBlocks | None:
         if not self._is_shared:
