@@ -14,6 +14,7 @@ import threading
 
 import click
 import pytest
+import trustme
 from click.testing import CliRunner
 
 import headrace as hr
@@ -181,6 +182,16 @@ def test_the_checkpoints_of_a_server(tmp_path):
 def test_the_token_of_a_server_comes_from_the_environment(server):
     refused = top(server.address, "--once", HEADRACE_TOKEN=None)
     assert (refused.exit_code, "Set HEADRACE_TOKEN to the token of the server" in refused.output) == (1, True)
+    with hr.BatchQueue({"x": 0}, 2) as queue, hr.Server({"q": queue}) as without:
+        refused = top(without.address, "--once", HEADRACE_TOKEN="s3cret")
+    assert (refused.exit_code, "or unset it for a server without one" in refused.output) == (1, True)
+
+
+def another_authority(folder):
+    """Returns the file of an authority that signed no certificate of a server."""
+    path = folder / "other.pem"
+    trustme.CA().cert_pem.write_to_path(path)
+    return path
 
 
 def test_a_server_with_tls(tmp_path):
@@ -193,6 +204,8 @@ def test_a_server_with_tls(tmp_path):
         assert top(server.address, "--once", "--ca", str(tmp_path / "ca.pem")).exit_code == 0
         done = top(server.address, "--once", "--ca", str(tmp_path / "none.pem"))
         assert (done.exit_code, "expected a PEM file" in done.output) == (2, True)
+        done = top(server.address, "--once", "--ca", str(another_authority(tmp_path)), HEADRACE_TOKEN=None)
+        assert (done.exit_code, "Pass --ca with" in done.output, "TOKEN" in done.output) == (1, True, False)
         done = top("127.0.0.1:8080", "--ca", str(tmp_path / "ca.pem"))
         assert (done.exit_code, "expected the address of a server" in done.output) == (2, True)
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import socket
+import ssl
 import threading
 import time
 
@@ -86,8 +87,14 @@ def test_the_socket_carries_no_plain_bytes(replay):
 
 def test_the_certificate_of_the_server_is_checked(replay):
     with hr.Server({"r": replay}, tls=server_context()) as server:
-        with pytest.raises(hr.AuthenticationError, match="certificate of the peer is not accepted"):
+        with pytest.raises(
+            hr.AuthenticationError, match="certificate of the peer is not accepted"
+        ) as refused:
             hr.Client(server.address, tls=client_context(OTHER_AUTHORITY))
+        cause = refused.value.__cause__
+        while isinstance(cause, hr.AuthenticationError) and cause is not cause.__cause__:
+            cause = cause.__cause__
+        assert isinstance(cause, ssl.SSLCertVerificationError), "an error was its own cause"
         with pytest.raises(hr.AuthenticationError, match="localhost"):
             hr.Client(server.address.replace("127.0.0.1", "localhost"), tls=client_context())
         until(lambda: server.statistics().rejected_handshakes == 2)

@@ -23,16 +23,25 @@ def connect(address: str, authorities: Path | None) -> Client:
 
     Raises:
         click.BadParameter: not an address, or no certificate in the file.
-        click.ClickException: the server asks for another token.
+        click.ClickException: the server asks for another token or for none, or a certificate is not accepted.
         Disconnected, DeadlineExceeded: the server does not answer.
     """
     tls = None if authorities is None else _context(authorities)
     try:
         return Client(address, token=os.environ.get("HEADRACE_TOKEN") or None, tls=tls, timeout=_TIMEOUT)
     except AuthenticationError as error:
-        raise click.ClickException(f"{error}. Set HEADRACE_TOKEN to the token of the server") from error
+        raise click.ClickException(f"{error}. {_remedy(error)}") from error
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _remedy(error: BaseException | None) -> str:
+    """Returns what a user can do so that both sides trust each other."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return "Pass --ca with a PEM file of the authorities that signed the certificate of the server"
+        error = error.__cause__
+    return "Set HEADRACE_TOKEN to the token of the server, or unset it for a server without one"
 
 
 def _context(authorities: Path) -> ssl.SSLContext:

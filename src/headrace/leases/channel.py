@@ -146,7 +146,7 @@ class Channel:
                 self._keep(pieces, descriptors, sent)
                 is_sent = self._send_unsent()
             except OSError as error:
-                raise _gone(error) from error
+                raise _gone(error) from _cause(error)
             if self._waiting > most:
                 self.shutdown()
                 raise Disconnected(f"the peer does not read: {self._waiting} bytes are unsent")
@@ -208,7 +208,7 @@ class Channel:
                     self._keep([data], (), sent)
                     self._send_unsent()
             except OSError as error:
-                raise _gone(error) from error
+                raise _gone(error) from _cause(error)
 
     @property
     def unsent(self) -> int:
@@ -319,7 +319,7 @@ class Channel:
         except BlockingIOError:
             pass
         except OSError as error:
-            raise _gone(error) from error
+            raise _gone(error) from _cause(error)
         return self.received()
 
     def received(self) -> Iterator[Frame]:
@@ -392,7 +392,7 @@ def disconnected() -> Iterator[None]:
     except BlockingIOError:
         raise
     except OSError as error:
-        raise _gone(error) from error
+        raise _gone(error) from _cause(error)
 
 
 def _gone(error: OSError) -> OSError:
@@ -400,6 +400,11 @@ def _gone(error: OSError) -> OSError:
     if isinstance(error, Disconnected | AuthenticationError):
         return error
     return Disconnected(f"the peer is gone: {error}")
+
+
+def _cause(error: OSError) -> BaseException | None:
+    """Returns the cause of `_gone(error)`; an error that stays as it is must not become its own."""
+    return error.__cause__ if isinstance(error, Disconnected | AuthenticationError) else error
 
 
 def _received(ancillary: list[Any]) -> list[int]:

@@ -1,5 +1,7 @@
 """The file of `headrace serve`: every form, and every mistake with its file, line and key."""
 
+from pathlib import Path
+
 import click
 import numpy as np
 import pytest
@@ -97,6 +99,16 @@ def read(tmp_path):
         return read_settings(path)
 
     return reading
+
+
+def test_paths_that_clients_are_told_hold_in_every_folder(read, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("s3cret")
+    monkeypatch.setenv("PAGE_TOKEN", "other")
+    monkeypatch.chdir(tmp_path)
+    read(WHOLE)
+    found = read_settings(Path("s.toml"))
+    assert found.unix == tmp_path / "run/s.sock"
+    assert found.checkpoint.directory == str(tmp_path / "saved")
 
 
 def test_every_form(read, tmp_path, monkeypatch):

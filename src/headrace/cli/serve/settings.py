@@ -113,7 +113,8 @@ def read_settings(path: Path) -> Settings:
             ("page", "host"),
             f'other machines reach {page.host}; add token = {{ environment = "NAME" }} to [page]',
         )
-    folder, checkpoint = path.parent, given.checkpoint
+    # Clients in other folders use the paths that they are told: the socket, and the folders of checkpoints.
+    folder, checkpoint = path.parent.absolute(), given.checkpoint
     if checkpoint is not None:
         checkpoint = msgspec.structs.replace(checkpoint, directory=str(folder / checkpoint.directory))
     return Settings(
