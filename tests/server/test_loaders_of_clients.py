@@ -330,3 +330,14 @@ def test_a_wrong_number_of_batches_is_refused(served, count):
     with pytest.raises(ValueError, match="count"):
         link.wait(reply, SECONDS)
     assert len(remote.sample("t", 2)["n"]) == 2
+
+
+def test_every_batch_of_a_request_that_fails_is_answered(served):
+    """CL7: the end of a loader waited for the others for ever, such as at a new server without the table."""
+    remote = served(filled(uniform()))
+    link = remote._sampling.calls.link(SECONDS)
+    replies = link.begin_samples(Sample(replay="r", table="gone", batch_size=2, timeout=0.0, count=3))
+    assert all(link.is_answered(reply, time.monotonic() + SECONDS) for reply in replies)
+    first, *others = replies
+    assert isinstance(first.error, KeyError)
+    assert all(isinstance(reply.answer, Done) for reply in others)

@@ -5,8 +5,10 @@ import pytest
 
 import headrace as hr
 from headrace.leases.frames import encoded
-from headrace.server.messages.requests import AwaitVersion, Sample, TakeBatch
-from tests.server.hostile import SESSION, said_to
+from headrace.server.messages.operations import AppendSteps, CreateItem
+from headrace.server.messages.requests import AwaitVersion, Ping, Sample, TakeBatch
+from headrace.server.messages.writing import OpenWriter, WantKeys
+from tests.server.hostile import SESSION, connected, said_to
 
 
 @pytest.fixture
@@ -43,3 +45,35 @@ def test_a_number_in_use_ends_the_connection(served, messages):
             queue.send({"n": n})
         batch, _ = client.queue("b").sample(timeout=10)
         assert batch["n"].tolist() == [0, 1]
+
+
+def test_the_earlier_deadline_of_two_waits_comes_first(served):
+    """CL5: also if the later one was asked for before."""
+    *_, server = served
+    waits = [TakeBatch(number=1, queue="b", timeout=60.0), TakeBatch(number=2, queue="b", timeout=0.05)]
+    with connected(server) as peer:
+        peer.settimeout(20)
+        peer.sendall(SESSION + b"".join(map(encoded, waits)))
+        found = b""
+        while b"DeadlineExceeded" not in found:
+            found += peer.recv(1 << 16)
+    assert found.count(b"Failed") == 1
+    assert b"number\x02" in found
+
+
+def test_an_operation_that_comes_twice_is_applied_once(served):
+    """AK3"""
+    replay, *_, server = served
+    opening = OpenWriter(writer=0, replay="r", lanes=1, rules=[], history=4, session=b"x" * 16)
+    step = encoded(AppendSteps(writer=0, sequence=1, steps=1, version=0), bytes(8))
+    item = encoded(CreateItem(writer=0, sequence=2, table="q", length=1, priority=1.0, lane=0, key=1))
+    said = (
+        SESSION
+        + encoded(opening)
+        + encoded(WantKeys(writer=0))
+        + step * 2
+        + item * 2
+        + encoded(Ping(number=9))
+    )
+    assert b"Done" in said_to(server, said)
+    assert replay.statistics().tables["q"].inserts == 1

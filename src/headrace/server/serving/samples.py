@@ -104,13 +104,13 @@ class ClientSamples:
             LeaseError: a sample that waits has one of its numbers.
             Exception: it cannot be served, for the client.
         """
-        source = self._sources.source_of(request, replay)
         if not 1 <= request.count <= MOST_BATCHES:
             raise ValueError(f"count: expected 1 to {MOST_BATCHES} batches, got {request.count}")
         numbers = deque(range(request.number, request.number + request.count))
         if self._waiting:
             check_unused(numbers, self._waiting)
         try:
+            source = self._sources.source_of(request, replay)
             self._draw_ready(numbers, source)
             while numbers:
                 self._wait(numbers[0], source, request.timeout)
