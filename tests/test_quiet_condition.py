@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from headrace.kernels.quick_lock import QuickLock
 from headrace.kernels.quiet_condition import QuietCondition
 
 JOIN = 30
-LOCKS = [threading.Lock, threading.RLock]
+LOCKS = [threading.Lock, threading.RLock, QuickLock]
 
 
 @pytest.fixture(params=LOCKS)

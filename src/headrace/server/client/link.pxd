@@ -1,4 +1,5 @@
 from headrace.kernels.kinds cimport Bool, Float, Int
+from headrace.kernels.quick_lock cimport QuickLock
 from headrace.leases.channel cimport Channel
 from headrace.server.client.direct_sending cimport DirectSending, NumberedFrame
 from headrace.server.client.reply cimport Reply
@@ -19,7 +20,7 @@ cdef class Link:
     cdef object _clock
     cdef readonly object _heartbeat
     cdef Int _next
-    cdef object _lock
+    cdef QuickLock _lock
     cdef object _changed
     cdef readonly dict _waiting
     cdef dict _listeners
@@ -37,6 +38,7 @@ cdef class Link:
     cdef object _sleep(self, Float seconds)
     cdef object _wake(self)
     cpdef object look_for_end(self)
+    cpdef Bool is_open(self) except -1
     cdef Bool _may_read(self, object reply, Float end) except -1
     cdef object _stop_reading(self)
     cpdef object read_ready(self, Float seconds)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import select
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ import msgspec
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.kernels.quick_lock import QuickLock
 from headrace.kernels.quiet_condition import QuietCondition
 from headrace.kernels.readiness import is_readable, wait_until_readable
 from headrace.leases.channel import Channel
@@ -107,8 +107,10 @@ class Link:
         self._heartbeat = Heartbeat()
         # The number of the next request.
         self._next = 1
-        self._lock = threading.Lock()
-        self._changed = QuietCondition(self._lock)
+        self._lock = QuickLock()
+        # It has all that a condition needs of a lock.
+        lock: Any = self._lock
+        self._changed = QuietCondition(lock)
         self._waiting: dict[int, Reply] = {}
         self._listeners: dict[int, Callable[[Answer], None]] = {}
         self._is_read = self._is_closed = False
@@ -147,10 +149,12 @@ class Link:
 
     def ask(self, frame: NumberedFrame) -> Reply:
         """Sends a request that is encoded once; see `begin`."""
-        number: Int = 0
-        with self._lock:
-            number = self._take_numbers(1)
+        self._lock.take()
+        try:
+            number: Int = self._take_numbers(1)
             reply = self._waiting[number] = Reply(number, None)
+        finally:
+            self._lock.give()
         if cython.compiled and self.failure is None and not self._returned and self.direct.begin():
             frame.set_number(number)
             self.direct.send(frame, frame._bytes, 0, None, 0)
@@ -277,10 +281,12 @@ class Link:
 
     def look(self) -> None:
         """Takes the answers that have come, unless another thread does; never waits."""
-        with self._lock:
-            if self._is_read:
-                return
-            self._is_read = True
+        self._lock.take()
+        is_read = self._is_read
+        self._is_read = True
+        self._lock.give()
+        if is_read:
+            return
         try:
             self.read_ready(0.0)
         finally:
@@ -293,20 +299,31 @@ class Link:
             return
         self.look()
 
+    def is_open(self) -> Bool:
+        """Returns whether the connection has not ended, also while no answer is expected; never waits."""
+        self.look_for_end()
+        return self.failure is None
+
     def _may_read(self, reply: Awaited, end: Float) -> Bool:
         """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
-        with self._lock:
+        self._lock.take()
+        try:
             if self._is_read and not _is_done(reply):
                 self._sleep(_seconds_left(end))
             if self._is_read or _is_done(reply):
                 return False
             self._is_read = True
             return True
+        finally:
+            self._lock.give()
 
     def _stop_reading(self) -> None:
-        with self._lock:
+        self._lock.take()
+        try:
             self._is_read = False
             self._wake()
+        finally:
+            self._lock.give()
 
     def _sleep(self, seconds: Float) -> None:
         """Waits until something has changed, with the lock held."""
@@ -400,9 +417,12 @@ class Link:
     def _answered(self, answer: Answer, payload: Payload) -> None:
         form = self._forms.form_of(answer, payload) if isinstance(answer, _HAVE_FORMS) else None
         if form is None or not isinstance(answer, SampledAgain) or answer.count == 1:
-            with self._lock:
+            self._lock.take()
+            try:
                 self._settle(answer.number, answer, payload, form)
                 self._wake()
+            finally:
+                self._lock.give()
             return
         payloads = split_payload(answer, payload)
         with self._lock:

@@ -76,10 +76,9 @@ class Session:
 
     def link(self, timeout: float | None = None) -> Link:
         """Returns the connection, and makes a new one if the last has ended; see `Connected.link`."""
-        self._check_open()
-        self._link.look_for_end()
-        if self._link.failure is None:
-            return self._link
+        link = self._link
+        if link.is_open() and self._forks == forking.forks and not self._is_closed:
+            return link
         with self._connecting:
             self._check_open()
             if self._link.failure is not None:
