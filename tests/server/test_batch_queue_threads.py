@@ -296,9 +296,11 @@ class Alarm:
 
 def test_bq12_ctrl_c_at_any_moment_of_send_leaves_no_hole():
     queue = BatchQueue({"a": 0, "b": np.zeros(3)}, 3, num_buffers=2)
-    delivered, sample = 0, {"a": 1, "b": np.ones(3)}
+    delivered, turn, sample = 0, 0, {"a": 1, "b": np.ones(3)}
     with Alarm() as alarm:
-        for turn in range(3000):
+        # However quick the machine is.
+        while alarm.rung < 300 or delivered < 300:
+            turn += 1
             try:
                 alarm.set(1e-6 * (1 + turn % 60))
                 for _ in range(6):
@@ -310,8 +312,7 @@ def test_bq12_ctrl_c_at_any_moment_of_send_leaves_no_hole():
                 batch, _ = queue.sample(timeout=0)  # behind a hole it would find none
                 assert (batch["a"].tolist(), batch["b"].tolist()) == ([1] * 3, [[1.0] * 3] * 3)
                 delivered += 3
-    assert alarm.rung > 100
-    assert queue.statistics().samples_delivered == delivered > 300
+    assert queue.statistics().samples_delivered == delivered
 
 
 class LosingClock(FakeClock):

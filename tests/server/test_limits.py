@@ -15,8 +15,9 @@ from headrace.server.auth import NONCE_NBYTES
 from headrace.server.limits import Limits
 from headrace.server.messages.handshake import Greeting, Proof
 from headrace.server.messages.operations import AppendSteps
-from headrace.server.messages.requests import Ping, Sample
+from headrace.server.messages.requests import Ping, Sample, TakeBatch
 from headrace.server.messages.writing import OpenWriter, Sync
+from tests.server.hostile import said_to
 
 SESSION = encoded(Hello(version=VERSION)) + encoded(Greeting(nonce=bytes(NONCE_NBYTES))) + encoded(Proof())
 FRAME = np.arange(100_000, dtype=np.uint8)
@@ -167,3 +168,25 @@ def test_limits_are_checked(replay):
     with pytest.raises(TypeError, match="limits"):
         hr.Server({"r": replay}, limits=5)
     assert hr.server.Limits().handshake_timeout == 10.0
+
+
+def test_steps_that_are_stored_do_not_count_as_waiting(replay):
+    """SV8: a client may send any number of them in turn."""
+    limits = Limits(queued_nbytes=4 * FRAME.nbytes)
+    with hr.Server({"r": replay}, limits=limits) as server, hr.Client(server.address, timeout=20) as client:
+        with client.replay("r").writer(items=[hr.ItemRule("t", 1)]) as writer:
+            for _ in range(20):
+                writer.append({"frame": FRAME})
+                writer.flush(20)
+            [connection] = [each for each in server._running()._open if each._requests.are_open]
+            assert connection._requests.queued_nbytes == 0
+        assert len(replay.table("t")) == 21
+
+
+def test_waits_for_batches_are_bounded():
+    """SV8: those of one client."""
+    waits = b"".join(encoded(TakeBatch(number=n, queue="q", timeout=None)) for n in range(1, 1026))
+    with hr.BatchQueue({"n": 0}, 2) as queue, hr.Server({"q": queue}) as server:
+        said = said_to(server, SESSION + waits)
+        assert said.count(b"expected at most 1024 waiting requests of one client for batches") == 1
+        assert said.count(b"Failed") == 1
