@@ -138,7 +138,8 @@ class Interrupter:
 
     def __call__(self, frame, event, _):
         name = frame.f_code.co_filename
-        if not name.startswith(SOURCE) or not any(part in name for part in self.within):
+        where = f"{name}:{frame.f_code.co_qualname}"
+        if not name.startswith(SOURCE) or not any(part in where for part in self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":

@@ -26,7 +26,6 @@ INLINE = [
     (PageWriter, "begin_block"),
     (LeaseGrantor, "take_back"),
     (ReplayOutput, "write"),
-    (Tally, "add"),
 ]
 
 

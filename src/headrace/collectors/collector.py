@@ -155,7 +155,11 @@ class Collector(LoopParts, CollectorBase):
             batch = self._rollouts.next(until)
         if batch is None:
             return None
+        rollouts = self._rollouts
+        if self._hand_out.calls_user:  # The function is called once for each batch.
+            rollouts.unreturned = None
         handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
+        rollouts.unreturned = None  # No call after this: Ctrl-C comes before it.
         return handed_out
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -213,10 +214,14 @@ class MultiCollector(CollectorBase):
             self._updater.receive()
         if self._options.update_at_each_batch:
             self._updater.mirror()
-        batch = self._group.collection.batches.next(timeout)
+        batches, me = self._group.collection.batches, threading.get_ident()
+        batch = batches.next(timeout)
         if batch is None:
             return None
+        if self._hand_out.calls_user:  # The function is called once for each batch.
+            batches.unreturned[me] = None
         handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
+        batches.unreturned[me] = None  # No call after this: Ctrl-C comes before it.
         return handed_out
 
     # ---- free running ----------------------------------------------------------------------------------------------

@@ -128,6 +128,8 @@ class Tally:
         self.newest = 0
         self.frames = self.batches = self.frames_discarded = 0
         self._episodes = 0
+        # The newest counts that were added.
+        self._counted: StepCounts | None = None
         self._seconds = LoopSeconds()
         self._recent: deque[tuple[float, int]] = deque(maxlen=100)
         self._times: deque[tuple[float, int]] = deque([(time.perf_counter(), 0)], maxlen=64)
@@ -168,15 +170,22 @@ class Tally:
     def add(self, counts: StepCounts, batches: int) -> None:
         """Counts steps that are handed out (free-running: written).
 
+        A second call in succession with the same object does nothing: Ctrl-C may have ended the first one anywhere.
+
         Args:
             counts: of the steps.
             batches: the number of batches that are complete with these steps.
         """
         stamps = counts.stamps.items()
         with self._lock:
+            if counts is self._counted:
+                return
+            episodes = len(counts.episodes)
+            # No call between these: Ctrl-C comes before or after all of them (test_interrupts_of_batches.py).
+            self._counted = counts
             self.frames += counts.frames
             self.batches += batches
-            self._episodes += len(counts.episodes)
+            self._episodes += episodes
             self._recent.extend(counts.episodes)
             self._times.append((time.perf_counter(), self.frames))
             self._count_lag([(max(0, self.newest - stamp), count) for stamp, count in stamps if stamp >= 0])

@@ -30,6 +30,11 @@ class HandOut:
         self._postproc = postproc
         self._storing = storing
 
+    @property
+    def calls_user(self) -> bool:
+        """Whether a function of the user is called."""
+        return self._postproc is not None
+
     def __call__(self, batch: Batch) -> Any:
         """Returns what is handed out for a batch `[N, T, ...]`.
 

@@ -119,6 +119,7 @@ class FreeRun:
         self._unwritten += 1
         if not rollouts.turn.left:
             rollouts.complete()
+            rollouts.unreturned = None
             self._unwritten = 0
         return "stepped"
 

@@ -22,6 +22,7 @@ from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.step_turns import StepTurns
 from headrace.collectors.inline.under_way import RolloutUnderWay
+from headrace.collectors.inline.unreturned import UnreturnedBatch
 from headrace.collectors.inline.writer_output import WriterOutput, output_to
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.columns import warn_not_stored
@@ -60,6 +61,7 @@ class InlineRollouts:
         writes_whole: whether rollouts are written into the replay as a whole, because `postproc` changes them.
         is_begun: whether a rollout is under way.
         turn: how far it is.
+        unreturned: a complete batch; the call that returns it sets this to None.
         seeds: of the reset that comes before the next rollout; None: unseeded.
     """
 
@@ -91,6 +93,7 @@ class InlineRollouts:
         # The rollout of a loaded state with which the next one goes on.
         self._loaded: RolloutUnderWay | None = None
         self.seeds: list[int] | None = None
+        self.unreturned: UnreturnedBatch | None = None
         self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), ViewColumns(loop.views, num_envs))
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
@@ -125,13 +128,14 @@ class InlineRollouts:
         Raises: as `Collector.next`.
         """
         loop = self.loop
+        if (batch := self._taken_up()) is not None:
+            return batch
         if self.is_complete():
             self.end_trajectories()
             return None
         if self._idle_since is not None:
             loop.times.note("wait", self._idle_since)
             self._idle_since = None
-        batch = None
         with self.weights.collecting():
             if self._must_reset:
                 self.drop()
@@ -142,20 +146,40 @@ class InlineRollouts:
                 if self._step_until(until):
                     batch = self.complete()
             except BaseException:
-                self.fail()
+                if self.is_begun:  # Else the next call returns the batch.
+                    self.fail()
+                else:
+                    self._must_reset = self.seeds is not None
                 raise
             finally:
                 self._is_stepping = False
             self._must_reset = self.seeds is not None  # The policy may have called `set_seed` meanwhile.
-        if batch is not None and self.is_complete():
-            with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
-                self.end_trajectories()
+        if batch is not None:
+            self._end_if_complete()
         self._idle_since = loop.times.clock()
         if batch is None:
             raise DeadlineExceeded(
                 f"next: {self.turn.left} of {loop.steps} steps of the rollout are left; the next call goes on with it"
             )
         return batch
+
+    def _taken_up(self) -> Batch | None:
+        """Returns the batch that an earlier call of this thread did not return, because Ctrl-C came; None: none."""
+        unreturned = self.unreturned
+        if unreturned is None or not unreturned.is_of_this_thread:
+            return None
+        self._count(unreturned)
+        self._end_if_complete()
+        return unreturned.batch
+
+    def _count(self, unreturned: UnreturnedBatch) -> None:
+        if unreturned.counts is not None:
+            self._tally.add(unreturned.counts, 1)
+
+    def _end_if_complete(self) -> None:
+        if self.is_complete():
+            with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
+                self.end_trajectories()
 
     def _step_until(self, until: float | None) -> bool:
         """Takes the steps of the rollout under way, but only one after this time; returns whether they are complete."""
@@ -223,8 +247,12 @@ class InlineRollouts:
         loop.end()
         self._tally.add_seconds(loop.times.take())
         self._counts.add(counts)
-        self._tally.add(self._counts, 1)
+        unreturned = UnreturnedBatch(batch, self._counts, threading.get_ident())
+        # No call between these: Ctrl-C drops the rollout, or leaves its batch to the next call
+        # (test_interrupts_of_batches.py).
+        self.unreturned = unreturned
         self.is_begun, self._must_reset = False, self.seeds is not None
+        self._count(unreturned)
         return batch
 
     def flush(self) -> None:
@@ -344,8 +372,13 @@ class InlineRollouts:
             if self._must_reset and not self._is_stepping:
                 self.drop()
                 self._restart()
-            rollout = self._under_way()
+            rollout, unreturned = self._under_way(), self.unreturned
+            if unreturned is not None and unreturned.is_of_this_thread:
+                self._count(unreturned)
+            else:
+                unreturned = None
             return {
+                "unreturned": None if unreturned is None else dict(unreturned.batch),
                 "rollout": None if rollout is None else rollout.state_dict(),
                 "loop": self.loop.state_dict(),
                 **self._maker.state_dict(),
@@ -376,7 +409,18 @@ class InlineRollouts:
             SpecError: weights that do not fit the policy.
         """
         check_parts(
-            state, ("loop", "rollout", "numbering", "views", "tally", "versions", "to_reset", "weights")
+            state,
+            (
+                "loop",
+                "rollout",
+                "unreturned",
+                "numbering",
+                "views",
+                "tally",
+                "versions",
+                "to_reset",
+                "weights",
+            ),
         )
         loop, policy = state["loop"], self.loop.policy
         check_num_envs(loop, self.loop.stepper.num_envs)
@@ -389,6 +433,8 @@ class InlineRollouts:
         continues = self.loop.load_state_dict(loop)
         self._maker.load_state_dict(state)
         self._tally.load_state_dict(state["tally"])
+        columns = state["unreturned"]
+        self.unreturned = None if columns is None else UnreturnedBatch(self._maker.restored(columns))
         self.updater.load_state(state["versions"])
         self._to_reset[:] = state["to_reset"]
         self._is_reset_due = bool(self._to_reset.any())

@@ -27,15 +27,25 @@ class Finished(NamedTuple):
     Attributes:
         batch: the batch.
         counts: of the steps of each worker in it.
+        total: the sum of these.
     """
 
     batch: Batch
     counts: Mapping[int, StepCounts]
+    total: StepCounts
+
+    @classmethod
+    def of(cls, batch: Batch, counts: Mapping[int, StepCounts]) -> Finished:
+        """Returns a batch with the sum of its counts."""
+        total = StepCounts()
+        for each in counts.values():
+            total.add(each)
+        return cls(batch, counts, total)
 
     @property
     def frames(self) -> int:
         """Real transitions."""
-        return sum(counts.frames for counts in self.counts.values())
+        return self.total.frames
 
 
 class Assembly:
@@ -107,7 +117,7 @@ class Assembly:
             steps = loaded_steps + rollout.steps
             arrays = maker.begin(rollout.signature, rollout.observed, steps, in_place)
             self._fill(arrays, 0, worker_idx, rollout)
-            return Finished(maker.finish(arrays), {worker_idx: counts})
+            return Finished.of(maker.finish(arrays), {worker_idx: counts})
         (maker,) = self.makers
         if self._arrays is None:
             self._arrays = maker.begin(rollout.signature, rollout.observed, self._steps)
@@ -143,7 +153,7 @@ class Assembly:
             arrays, self._arrays = self._arrays, None
             for worker_idx in self._left_out.difference(self._counts):
                 self._note_left_out(worker_idx)
-        return Finished(self.makers[0].finish(arrays), dict(sorted(self._counts.items())))
+        return Finished.of(self.makers[0].finish(arrays), dict(sorted(self._counts.items())))
 
     def _fill(self, arrays: BatchArrays, first: int, worker_idx: int, rollout: BlockReader) -> None:
         """Copies a rollout into the lanes of a batch from `first` on, and forgets its steps."""

@@ -103,15 +103,8 @@ def _workers_of(group: WorkerGroup, state: Mapping[str, Any]) -> list[Mapping[st
             f"load_state_dict: expected the state of a collector of {len(names)} workers, got {len(state) - 1}"
         )
     parts = (
-        "tally",
-        "versions",
-        "admission",
-        "waiting",
-        "is_asked",
-        "is_running",
-        "partial",
-        "lanes",
-        "held",
+        *("tally", "versions", "admission", "waiting", "unreturned"),
+        *("is_asked", "is_running", "partial", "lanes", "held"),
     )
     check_parts(state["collector"], parts)
     for name in names:

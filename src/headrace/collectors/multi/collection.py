@@ -23,7 +23,7 @@ from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.messages import Preempt, Proceed, Progress
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly
-from headrace.collectors.multi.finished import FinishedBatches
+from headrace.collectors.multi.finished import ANY_THREAD, FinishedBatches
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.multi.staleness import ahead_within
 from headrace.collectors.multi.turns import Rotation
@@ -252,6 +252,7 @@ class Collection:
                 "tally": self._tally.state_dict(),
                 "admission": self.admission.state_dict(in_progress),
                 "waiting": self.batches.state_dict(),
+                "unreturned": self.batches.unreturned_state(),
                 "is_asked": self.batches.is_asked,
                 "is_running": self._status.is_running,
                 "partial": self._partial_state(),
@@ -288,6 +289,10 @@ class Collection:
             for maker, own in zip(makers, state["lanes"], strict=True):
                 maker.load_state_dict(own)
             self.batches.load_state_dict(state["waiting"], makers, is_asked=state["is_asked"])
+            unreturned = state["unreturned"]
+            if unreturned is not None:
+                maker = makers[unreturned["worker"] if len(makers) > 1 else 0]
+                self.batches.unreturned[ANY_THREAD] = maker.restored(unreturned["columns"])
             self._tally.load_state_dict(state["tally"])
             self._load_partial(state["partial"])
             self._resumed = {

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -21,6 +22,9 @@ from headrace.collectors.multi.assembly import Assembly, Finished
 from headrace.collectors.statistics import Tally
 from headrace.collectors.updates.shared import SharedWeights
 
+# In place of a thread's identifier.
+ANY_THREAD = 0
+
 
 class FinishedBatches:
     """The batches that wait for the learner, in the order in which they were completed. Thread-safe.
@@ -36,6 +40,7 @@ class FinishedBatches:
 
     Attributes:
         hands_out: whether a thread is about to hand out a batch: one at a time, so that batches are counted in order.
+        unreturned: by thread, a batch that was counted; the call that returns it sets this to None.
     """
 
     def __init__(
@@ -57,6 +62,9 @@ class FinishedBatches:
         self._weights = weights
         self._waiting: deque[Finished] = deque()
         self.hands_out = False
+        self.unreturned: dict[int, Batch | None] = {}
+        # Rollouts that were handed out, the newest first: their workers do not know it yet.
+        self._unsettled: list[tuple[int, StepCounts]] = []
         # Whether the workers have begun a batch because it was asked for.
         self._is_asked = False
 
@@ -78,6 +86,10 @@ class FinishedBatches:
             Exception: as `GroupStatus.wait`, when the failed worker's batches were handed out.
         """
         status, finished = self._status, None
+        batch = self._not_returned()
+        if batch is not None:
+            self._settle()
+            return batch
         try:
             with self._admission.request(), status.changed:
                 status.wait_held(self._can_hand_out, timeout, self._describe, self._must_raise)
@@ -86,7 +98,6 @@ class FinishedBatches:
                 place = self._place()
                 assert place is not None
                 finished = self._waiting[place]
-                del self._waiting[place]
                 self.hands_out = True
             return self._hand_out(finished)
         finally:
@@ -94,6 +105,13 @@ class FinishedBatches:
                 with status.changed:
                     self.hands_out = False
                     status.changed.notify_all()
+
+    def _not_returned(self) -> Batch | None:
+        """Returns the batch that an earlier call of this thread did not return, because Ctrl-C came; None: none."""
+        me = threading.get_ident()
+        if self.unreturned.get(ANY_THREAD) is not None:
+            self.unreturned[me], self.unreturned[ANY_THREAD] = self.unreturned[ANY_THREAD], None
+        return self.unreturned.get(me)
 
     def _can_hand_out(self) -> bool:
         """Returns whether a batch can be handed out, or none will follow; else begins one if workers wait for that."""
@@ -154,20 +172,25 @@ class FinishedBatches:
 
     def _hand_out(self, finished: Finished) -> Batch:
         """Counts a batch. Where Ctrl-C ends the call, the next one hands the batch out."""
-        try:
-            self._weights().end_hold()
-            counts = StepCounts()
-            for each in finished.counts.values():
-                counts.add(each)
-            self._tally.add(counts, 1)
-        except BaseException:
-            with self._status.changed:
-                self._waiting.appendleft(finished)
-            raise
-        for worker_idx, each in finished.counts.items():
-            self._tally.workers[worker_idx].add(each, 1)
-        self._handed_out(list(finished.counts))
+        self._weights().end_hold()
+        self._tally.add(finished.total, 1)
+        me = threading.get_ident()
+        with self._status.changed:
+            place = next(place for place, each in enumerate(self._waiting) if each is finished)
+            unsettled = [*reversed(finished.counts.items()), *self._unsettled]
+            # No call between these: Ctrl-C leaves the batch in one of both (test_interrupts_of_batches.py).
+            self.unreturned[me], self._unsettled = finished.batch, unsettled
+            del self._waiting[place]
+        self._settle()
         return finished.batch
+
+    def _settle(self) -> None:
+        """Lets workers whose rollouts were handed out go on; where Ctrl-C came before that, the next call does it."""
+        while self._unsettled:
+            worker_idx, counts = self._unsettled[-1]
+            del self._unsettled[-1]
+            self._tally.workers[worker_idx].add(counts, 1)
+            self._handed_out([worker_idx])
 
     @property
     def rollouts(self) -> list[int]:
@@ -188,6 +211,11 @@ class FinishedBatches:
             }
             for finished in self._in_order()
         ]
+
+    def unreturned_state(self) -> dict[str, Any] | None:
+        """Returns the batch that this thread's next call returns first; None: there is none."""
+        batch = self._not_returned()
+        return None if batch is None else {"columns": dict(batch), "worker": batch.worker_idx or 0}
 
     def _in_order(self) -> list[Finished]:
         order = self._admission.order
@@ -210,11 +238,12 @@ class FinishedBatches:
             is_asked: see the property.
         """
         self._waiting.clear()
+        self.unreturned.clear()
         self._is_asked = is_asked
         for state in batches:
             counts = {int(worker): StepCounts(**each) for worker, each in state["counts"].items()}
             maker = makers[min(counts)] if len(makers) > 1 else makers[0]
-            self._waiting.append(Finished(maker.restored(state["columns"]), counts))
+            self._waiting.append(Finished.of(maker.restored(state["columns"]), counts))
 
     def discard(self) -> None:
         """Drops the batches, and counts their frames as discarded."""

@@ -1,0 +1,125 @@
+"""Ctrl-C at every place where a batch is completed, counted and returned: none is lost, and none counts twice."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv, counter_env_fns, in_turn
+
+SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
+# Where an inline rollout is complete: all calls from there on.
+INLINE = (
+    "collectors/collector.py",
+    "collectors/inline/",
+    "collectors/statistics",
+    "collectors/batches/",
+)
+OF_WORKERS = (
+    "collectors/multi_collector.py:MultiCollector.next",
+    "collectors/multi/finished.py:FinishedBatches._hand_out",
+    "collectors/statistics.py:Tally.",
+    "collectors/batches/handing_out",
+)
+
+
+def received(collector, interrupt_at, point, within):
+    """Asks for a batch, and again if Ctrl-C came; returns the batches that calls returned, and where it came."""
+    batches = []
+
+    def ask():
+        batch = collector.next(timeout=40)
+        batches.append(batch)  # Ctrl-C does not come here: this is not a module of Headrace.
+
+    place = interrupt_at(point, ask, within=within)
+    return batches, place
+
+
+def check(batches, statistics):
+    """Rows of each copy follow one another, and all of them are counted once."""
+    for batch in batches:
+        np.testing.assert_array_equal(batch["next_observation"], np.add(batch["observation"], [0, 0, 1]))
+        np.testing.assert_array_equal(batch["t"], batch["observation"][..., 2])
+    steps = [
+        pair
+        for b in batches
+        for pair in zip(b["episode_id"].ravel().tolist(), b["t"].ravel().tolist(), strict=True)
+    ]
+    assert len(set(steps)) == len(steps)  # No batch comes twice.
+    assert statistics.frames == sum(batch.frames for batch in batches)
+    assert statistics.batches == len(batches)
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_inline(interrupt_at, make_replay, replay):
+    # CX1, CX7: a rollout is dropped and counted as such, or its batch is returned by the next call.
+    dropped = returned = 0
+    for point in itertools.count():
+        options = {"replay_buffer": make_replay(SIGNATURE, capacity=400)} if replay else {}
+        with hr.Collector(
+            in_turn(counter_env_fns([50, 60])), frames_per_batch=4, num_envs=2, **options
+        ) as collector:
+            batches = [collector.next()]
+            found, place = received(collector, interrupt_at, point, INLINE)
+            if place is None:
+                break
+            batches += found
+            state = collector.state_dict()
+            batches += [collector.next(), collector.next()]
+            statistics = collector.statistics()
+            check(batches, statistics)
+            dropped += statistics.frames_discarded > 0
+            if state["unreturned"] is not None:
+                returned += 1
+                steps = [batch["observation"][0, :, 2].tolist() for batch in batches]
+                assert steps == [[0, 1], [2, 3], [4, 5]]  # No reset.
+                collector.load_state_dict(state)
+                again = collector.next()
+                np.testing.assert_array_equal(again["observation"], batches[1]["observation"])
+                assert collector.statistics().frames == 8
+    assert dropped
+    assert returned
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_workers(interrupt_at, sync):
+    # CV7, CX7: the next call returns the batch that was about to be handed out.
+    lengths = [50, 60]
+    kind = {"num_workers": 1, "num_envs": 2, "sync": sync, "frames_per_batch": 4}
+    with hr.MultiCollector(in_turn(counter_env_fns(lengths)), **kind) as collector:
+        batches, returned = [collector.next(timeout=40)], 0
+        for point in itertools.count():
+            found, place = received(collector, interrupt_at, point, OF_WORKERS)
+            batches += found
+            state = collector.state_dict() if not found else None
+            returned += state is not None and state["collector"]["unreturned"] is not None
+            if place is None:
+                break
+            batches.append(collector.next(timeout=40))
+        batches += [collector.next(timeout=40) for _ in range(3)]
+        check(batches, collector.statistics())
+        steps = [step for batch in batches for step in batch["observation"][0, :, 2].tolist()]
+        assert steps == [step % 50 for step in range(len(steps))]
+    assert returned
+
+
+def test_a_batch_of_workers_that_was_not_returned_is_part_of_the_state(interrupt_at):
+    # CQ3
+    make = {"num_workers": 2, "sync": False, "frames_per_batch": 4}
+    with hr.MultiCollector(lambda: CounterEnv(50), **make) as collector:
+        for point in itertools.count():
+            found, _ = received(collector, interrupt_at, point, OF_WORKERS)
+            assert not found
+            state = collector.state_dict()
+            batch = collector.next(timeout=40)
+            if state["collector"]["unreturned"] is not None:
+                break
+        frames = collector.statistics().frames
+        collector.load_state_dict(state)
+        again = collector.next(timeout=40)
+        np.testing.assert_array_equal(again["episode_id"], batch["episode_id"])
+        np.testing.assert_array_equal(again["observation"], batch["observation"])
+        assert again.worker_idx == batch.worker_idx
+        assert collector.statistics().frames == frames
+        assert collector.next(timeout=40).frames == 4
