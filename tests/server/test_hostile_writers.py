@@ -133,7 +133,8 @@ def in_order(each):
     sequence = 0
     for message, _ in each:
         if isinstance(message, operations.Operation):
-            sequence += max(1, message.steps if isinstance(message, operations.AppendSteps) else 1)
+            steps = message.steps if isinstance(message, operations.AppendSteps) else 1
+            sequence = min(sequence + max(1, steps), 2**63 - 1)  # A message has no room for larger ones.
             message.sequence = sequence
             message.writer = 0
     return each
@@ -223,9 +224,13 @@ def until(condition):
         (
             operations.AppendSteps,
             {"steps": 1, "version": 2**31},
-            b"policy_version: expected at most 2147483647",
+            b"version: expected a number from -2147483648 to 2147483647, got 2147483648",
         ),
-        (operations.AppendSteps, {"steps": 1, "version": -1}, b"policy_version: expected an integer >= 0"),
+        (
+            operations.AppendSteps,
+            {"steps": 1, "version": -(2**40)},
+            b"version: expected a number from -2147483648",
+        ),
         (operations.DropLanes, {"lanes": bytes(7)}, b"lanes: expected numbers of 8 bytes each, got 7 bytes"),
         (
             operations.AppendSteps,

@@ -13,7 +13,6 @@ from headrace.errors import SpecError
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
 from headrace.replay.intake.selection import Selection
-from headrace.replay.intake.writer_like import check_version
 from headrace.server.messages.columns import Form, unpacked_arrays, unpacked_numbers
 from headrace.server.messages.operations import (
     AppendEnds,
@@ -38,6 +37,7 @@ from headrace.spec import Signature, first_difference
 # The name of a column, and the axes before those of the signature.
 _Wanted: TypeAlias = tuple[str, tuple[int, ...]]
 _PRIORITIES = np.dtype("<f8")
+_VERSIONS = np.iinfo(np.int32)
 _SESSION_NBYTES = 16
 _MOST_RULES = 256
 _MOST_WINDOW_ROWS = 1 << 26
@@ -203,7 +203,10 @@ class Operations:
         Raises:
             ValueError: it does not fit.
         """
-        check_version(version)
+        # Collectors send -1 where the version is unknown.
+        least, most = _VERSIONS.min, _VERSIONS.max
+        if not least <= version <= most:
+            raise ValueError(f"version: expected a number from {least} to {most}, got {version}")
         self._writer.policy_version = version
 
     def give(self, given: Given | None) -> None:
