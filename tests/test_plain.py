@@ -19,6 +19,7 @@ SUITES = [
     "tests/tables",
     "tests/views tests/leases/test_channel.py tests/leases/test_tls_channel.py",
     "tests/server/test_shards.py tests/server/test_given_keys.py tests/server/test_selected_windows.py",
+    "tests/server/test_batch_queue.py tests/server/test_batch_queue_threads.py tests/server/test_queues_of_clients.py",
     "tests/store tests/replay/test_fused.py tests/replay/test_streams.py tests/trajectories/test_returns.py",
 ]
 

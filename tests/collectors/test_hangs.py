@@ -19,7 +19,7 @@ from headrace.clock import SystemClock
 from headrace.collectors.handle.process import WorkerProcess
 from headrace.collectors.handle.step_watch import WARN_SECONDS, StepWatch
 from headrace.collectors.last_step import LastStep
-from headrace.leases.selector import PeerSelector
+from headrace.leases import selector
 from headrace.testing import CounterEnv, FakeClock
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -235,7 +235,7 @@ def test_cx4_a_process_that_never_reads_its_task(monkeypatch):
 
 
 def test_cq1_questions_larger_than_what_waits_for_other_peers(monkeypatch):
-    monkeypatch.setitem(PeerSelector.send.__kwdefaults__, "most", 1 << 20)
+    monkeypatch.setattr(selector, "_MOST_UNSENT_NBYTES", 1 << 20)
     with hr.AsyncCollector(lambda: CounterEnv(3), Large(), frames_per_batch=5) as collector:
         table = np.ones(4 << 20, np.uint8)
         assert collector.map_fn("policy.table.__class__.__len__", [(table,)]) == [len(table)]

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,6 @@ from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pu
 from headrace.server.limits import Limits
 from headrace.server.messages.answers import AnyAnswer, Done, Flag
 from headrace.server.messages.requests import AnyRequest, CanSample, Ping, Sample
-from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.connections import Connections
 from headrace.server.serving.served import ServedObjects
 from headrace.server.socket_options import set_options
@@ -224,19 +224,20 @@ def test_a_client_that_waits_in_silence_ends(served, replay):
     assert replay.table("q").statistics().waiting_samples == 0
 
 
-def test_a_server_that_reads_no_further_steps_shows_that_it_lives(served, replay, monkeypatch):
+def test_a_server_that_reads_no_further_steps_shows_that_it_lives(served, replay):
     """SV8, AK7: else the client would take back-pressure for the end of the server."""
     connections, link, clock = served
     reply = link.begin(Sample(replay="r", table="q", batch_size=1, timeout=None))
     until(lambda: replay.table("q").statistics().waiting_samples == 1)
-    monkeypatch.setattr(ServedConnection, "is_full", True)
+    (peer,) = connections._open
+    limits, peer._limits = peer._limits, SimpleNamespace(unread_nbytes=-1)
     for _ in range(5):
         before = connections.statistics().bytes_out
         look(connections)
         clock.advance(ASK_SECONDS)
         look(connections)
         until(lambda before=before: connections.statistics().bytes_out > before)
-    monkeypatch.undo()
+    peer._limits = limits
     with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
         writer.append({"n": 1})
     assert link.wait(reply, 10.0)[0].number == reply.number

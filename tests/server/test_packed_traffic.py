@@ -243,8 +243,8 @@ def test_requests_that_have_arrived_are_taken_when_their_client_has_gone(decompr
         assert decompressing.entered.wait(_SECONDS)
         connection = the_connection(server)
         until(lambda: connection.channel.has_hung_up)
-        looks = []
-        connection._requests.look = lambda: looks.append(0)
+        looks, look = [], connection._packed.look
+        connection._packed.look = lambda: looks.append(look())
         until(lambda: len(looks) > 2)
         decompressing.open.set()
         thread.join(_SECONDS)

@@ -17,6 +17,7 @@ from headrace.server.client.queues.flusher import Flusher
 from headrace.server.client.queues.opened_sender import NextConfirmation
 from headrace.server.compression import packing, zstd
 from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSamples
+from headrace.server.serving import client_queues, client_requests
 from headrace.server.serving.client_queues import ClientQueues
 from headrace.server.serving.queue_sender import QueueSender
 from tests.server.ring_samples import confirmed
@@ -505,13 +506,13 @@ def test_a_server_that_comes_back_gets_what_is_missing(tmp_path):
 
 def drop(monkeypatch, is_dropped):
     """Lets a server drop messages of samples, by the number of their first sample."""
-    take = QueueSender.take
 
-    def taking(sender, request, payload):
-        if not is_dropped(request.first):
-            take(sender, request, payload)
+    class Dropping(QueueSender):
+        def take(self, request, payload):
+            if not is_dropped(request.first):
+                super().take(request, payload)
 
-    monkeypatch.setattr(QueueSender, "take", taking)
+    monkeypatch.setattr(client_queues, "QueueSender", Dropping)
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -537,12 +538,12 @@ def test_samples_that_did_not_arrive_are_sent_again(address, monkeypatch, waits)
 
 def test_samples_that_never_arrive_are_told(address, monkeypatch):
     """Another queue of the same client goes on."""
+    drop(monkeypatch, lambda first: first == 2)
     queue, other = hr.BatchQueue(0, 1), hr.BatchQueue(0, 1)
     with hr.Server({"q": queue, "other": other}, **address) as server, hr.Client(server.address) as client:
         remote, rest = client.queue("q", max_in_flight=2), client.queue("other")
         remote.send(0)
         remote.wait(JOIN)
-        drop(monkeypatch, lambda first: first == 2)
         rest.send(5)
         remote.send(1)
         remote.send(2)
@@ -763,6 +764,8 @@ def test_a_sample_that_is_sent_alone_arrives_at_once(address):
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=0, count=1)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=0)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=1 << 60)],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=(1 << 63) - 1)],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=-(1 << 63), count=1)],
         [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=-(1 << 60), count=1)],
     ],
 )
@@ -809,13 +812,14 @@ def test_samples_of_a_client_that_is_gone_are_delivered(address, monkeypatch):
     """AK1: its connection ends when the server tells it of the sample, and another client waits for the batch."""
     ends = []
 
-    def is_gone(sender, number, last):
-        sender._stored = last
-        if not ends:
-            ends.append(last)
-            raise hr.Disconnected("the client is gone")
+    class Ending(QueueSender):
+        def _note_stored(self, number, last):
+            self._stored = last
+            if not ends:
+                ends.append(last)
+                raise hr.Disconnected("the client is gone")
 
-    monkeypatch.setattr(QueueSender, "_note_stored", is_gone)
+    monkeypatch.setattr(client_queues, "QueueSender", Ending)
     queue, found = hr.BatchQueue(0, 1), []
     with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as learner:
         thread = threading.Thread(target=lambda: found.append(taken(learner.queue("q"))))
@@ -831,15 +835,15 @@ def test_samples_of_a_client_that_is_gone_are_delivered(address, monkeypatch):
 def counted_messages(monkeypatch, before=lambda first: None):
     """Returns a list that gets the number of samples of each message; `before` is called with that of its first."""
     found = []
-    take = ClientQueues.take
 
-    def counting(queues, request, frame):
-        if isinstance(request, SendSamples):
-            found.append(request.count)
-            before(request.first)
-        take(queues, request, frame)
+    class Counting(ClientQueues):
+        def take(self, request, frame):
+            if isinstance(request, SendSamples):
+                found.append(request.count)
+                before(request.first)
+            super().take(request, frame)
 
-    monkeypatch.setattr(ClientQueues, "take", counting)
+    monkeypatch.setattr(client_requests, "ClientQueues", Counting)
     return found
 
 

@@ -101,13 +101,16 @@ class QuietCondition(threading.Condition):
         """See `threading.Condition.wait`; the lock must be held, and only once."""
         lock = WaitersLock()
         self._sleepers.append(lock)
+        is_notified = False
         self.release()
         try:
-            return lock.acquire_within(_MOST_SECONDS if timeout is None else max(timeout, 0.0))
+            is_notified = lock.acquire_within(_MOST_SECONDS if timeout is None else max(timeout, 0.0))
         finally:
             self.acquire()
-            with suppress(ValueError):  # It was notified.
-                self._sleepers.remove(lock)
+            if not is_notified:
+                with suppress(ValueError):  # It was notified meanwhile.
+                    self._sleepers.remove(lock)
+        return is_notified
 
     def notify(self, n: int = 1) -> None:
         """See `threading.Condition.notify`.

@@ -16,6 +16,7 @@ if cython.compiled:
         PyArray_DATA,
         PyArray_DIM,
         PyArray_DIMS,
+        PyArray_ISCARRAY,
         PyArray_ISCARRAY_RO,
         PyArray_ISNOTSWAPPED,
         PyArray_ISWRITEABLE,
@@ -31,6 +32,8 @@ else:
     # Bytes of a row, and of the rows of a step, from which on rows go past the caches. These cannot keep a rollout of
     # them, and an ordinary store first reads what it writes over.
     STREAMED_ROW, STREAMED_STEP = 1 << 12, 1 << 17
+    # Bytes that `put_rows` copies at most.
+    MOST_PUT = 1 << 14
 
 
 def write_row(column: NDArray[Any], row: Int, value: Any, step_rows: Int) -> Bool:
@@ -89,6 +92,56 @@ def write_columns(columns: list[tuple[str, NDArray[Any]]], row: Int, values: Map
         value = values.get(name, 0)
         if not put_row(column, row, value, 0):
             column[row] = value
+
+
+def put_rows(column: NDArray[Any], row: Int, values: NDArray[Any], begin: Int, count: Int) -> Bool:
+    """Does `column[row : row + count] = values[begin : begin + count]` for few bytes, without making arrays for it.
+
+    Args:
+        column: `[rows, ...]`, contiguous.
+        row, begin, count: within both arrays.
+        values: `[n, ...]` of the same dtype and shape of a row; its rows may be apart.
+
+    Returns:
+        Whether they were written. If not, NumPy is to write them.
+
+    >>> import numpy as np
+    >>> column = np.zeros((3, 2))
+    >>> if not put_rows(column, 1, np.ones((9, 2)), 4, 1):
+    ...     column[1:2] = np.ones((1, 2))
+    >>> column.tolist(), put_rows(column, 1, np.ones((9, 2), np.float32), 4, 1)
+    ([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]], False)
+    """
+    if cython.compiled:
+        axes = PyArray_NDIM(column)
+        kind = PyArray_TYPE(values)
+        if (
+            kind != PyArray_TYPE(column)
+            or not PyTypeNum_ISNUMBER(kind)
+            or axes != PyArray_NDIM(values)
+            or not PyArray_CompareLists(PyArray_DIMS(values) + 1, PyArray_DIMS(column) + 1, axes - 1)
+            or not PyArray_ISCARRAY(column)
+            or not PyArray_ISNOTSWAPPED(values)
+            or not 0 <= row <= PyArray_DIM(column, 0) - count
+            or not 0 <= begin <= PyArray_DIM(values, 0) - count
+        ):
+            return False
+        nbytes: Int = PyArray_ITEMSIZE(values)
+        for axis in range(axes - 1, 0, -1):
+            if PyArray_STRIDE(values, axis) != nbytes and PyArray_DIM(values, axis) > 1:
+                return False
+            nbytes *= PyArray_DIM(values, axis)
+        if count * nbytes > MOST_PUT:  # NumPy gives the interpreter lock away meanwhile.
+            return False
+        to = cython.cast(cython.p_uchar, PyArray_DATA(column)) + row * nbytes
+        apart: Int = PyArray_STRIDE(values, 0)
+        source = cython.cast(cython.p_uchar, PyArray_DATA(values)) + begin * apart
+        place: Int
+        for place in range(count):
+            hr_move(to + place * nbytes, source + place * apart, nbytes)
+        return True
+    else:
+        return False
 
 
 def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any], step_rows: Int) -> Bool:

@@ -1,4 +1,4 @@
-from headrace.kernels.kinds cimport Bool, Int
+from headrace.kernels.kinds cimport Bool, Int, Ints
 from headrace.leases.frames cimport FrameReader, encoded_head
 
 # See `channel.py`. Subclasses in Python replace the methods that are `cpdef`; `_held` is replaced by a test.
@@ -14,6 +14,7 @@ cdef class Channel:
     cdef public object _held
     cdef public Int bytes_in
     cdef public Int bytes_out
+    cdef Ints _arrived
     cdef object __weakref__
     cdef object _pieces(self, object messages, object payload, object parts, object descriptors)
     cdef object _keep(self, object pieces, object descriptors, Int sent)
@@ -24,7 +25,17 @@ cdef class Channel:
     cpdef Bool _send_unsent(self) except -1
     cpdef Int _send_at_once(self, object pieces) except -1
     cpdef Int _send_some(self, object pieces, object descriptors, Int flags) except -1
-    cpdef object _next_frame(self)
-    cpdef object _read(self, Int flags)
+    cdef Int _send_bytes(self, bytes data) except -1
+    cpdef Bool read_ready(self) except -1
+    cpdef object next_frame(self)
+    cpdef Bool _read(self, Int flags) except -1
+    cdef Bool _read_small(self) except -1
+    cdef object _feed(self, bytes data, object descriptors)
+    cpdef object hold(self)
+    cpdef object send_held(self)
 
+cdef Int _READ_NBYTES
+cdef Int _AT_ONCE
+
+cdef Bool _is_compiled() noexcept
 cdef Int _nbytes(object pieces) except -1

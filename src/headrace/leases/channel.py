@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import cython
+import numpy as np
 
 from headrace.errors import AuthenticationError, Disconnected
 from headrace.leases.frames import (
@@ -27,7 +28,9 @@ from headrace.leases.frames import (
 )
 from headrace.leases.messages import VERSION, Hello, Message
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.headrace.kernels.sockets import HAS_SOCKETS, receive_now, send_now
+else:
     from headrace.kernels.kinds import Bool, Int
 
 _ANCILLARY_NBYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4) if hasattr(socket, "CMSG_SPACE") else 0
@@ -35,6 +38,7 @@ _ANCILLARY_NBYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4) if hasattr(socket, "
 _READ_NBYTES = 1 << 14
 _MOST_READ_NBYTES = 1 << 18
 _MOST_DIRECT_NBYTES = 1 << 20
+_AT_ONCE = socket.MSG_DONTWAIT
 # Systems take a limited number of pieces in one call.
 _MOST_PIECES = 64
 
@@ -68,6 +72,8 @@ class Channel:
         # Messages that wait for others.
         self._held: list[bytes] = []
         self.bytes_in = self.bytes_out = 0
+        # Descriptors that came with the bytes read last.
+        self._arrived = np.zeros(MOST_DESCRIPTORS, np.int32)
 
     @classmethod
     def pair(cls, messages: Any) -> tuple[Channel, Channel]:
@@ -263,12 +269,28 @@ class Channel:
             # `socket.send_fds` of Python ignores the flags, and waits.
             passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
             sent = self._socket.sendmsg(pieces, [passed], flags)
+        elif len(pieces) == 1 and flags == _AT_ONCE and _is_compiled() and type(pieces[0]) is bytes:
+            sent = self._send_bytes(pieces[0])
         elif len(pieces) == 1:
             sent = self._socket.send(pieces[0], flags)
         else:
             sent = self._socket.sendmsg(pieces, [], flags)
         self.bytes_out += sent
         return sent
+
+    def _send_bytes(self, data: bytes) -> Int:
+        """Does the same as `_send_some` for one piece, with one call of the system."""
+        if cython.compiled:
+            descriptor: Int = self._socket.fileno()
+            begin: cython.p_uchar = data
+            nbytes: Int = len(data)
+            with cython.nogil:
+                sent: Int = send_now(descriptor, begin, nbytes)
+            if sent < 0:
+                raise OSError(-sent, os.strerror(-sent))
+            return sent
+        else:
+            return 0
 
     def _framed(self, messages: Sequence[Message], payload: Payload, descriptors: Sequence[int]) -> bytes:
         *others, last = messages
@@ -292,7 +314,7 @@ class Channel:
         Raises:
             Disconnected: the peer has ended, or sends bytes that are not frames.
         """
-        while (frame := self._next_frame()) is None:
+        while (frame := self.next_frame()) is None:
             with disconnected():
                 self._read(0)
         return frame
@@ -307,20 +329,31 @@ class Channel:
         return self._reader.is_partial
 
     def receive_ready(self) -> Iterator[Frame]:
-        """Returns the frames that are complete with what has arrived, without waiting for more.
+        """Returns the frames that are complete with what has arrived, without waiting for more; see `read_ready`.
+
+        Raises:
+            Disconnected: see `receive`.
+        """
+        self.read_ready()
+        return self.received()
+
+    def read_ready(self) -> Bool:
+        """Reads what has arrived, without waiting; `next_frame` then returns what is complete.
 
         It reads at most 1 MiB, so that a peer that sends much does not delay others.
+
+        Returns:
+            Whether something had arrived.
 
         Raises:
             Disconnected: see `receive`.
         """
         try:
-            self._read(socket.MSG_DONTWAIT)
+            return self._read(socket.MSG_DONTWAIT)
         except BlockingIOError:
-            pass
+            return False
         except OSError as error:
             raise _gone(error) from _cause(error)
-        return self.received()
 
     def received(self) -> Iterator[Frame]:
         """Yields the frames that are complete, without reading; the rest of an iteration that was stopped.
@@ -328,31 +361,55 @@ class Channel:
         Raises:
             Disconnected: the peer sends bytes that are not frames.
         """
-        while (frame := self._next_frame()) is not None:
+        while (frame := self.next_frame()) is not None:
             yield frame
 
-    def _next_frame(self) -> Frame | None:
+    def next_frame(self) -> Frame | None:
+        """Returns the next frame of those that are complete, without reading; see `received`."""
         return self._reader.take()
 
-    def _read(self, flags: Int) -> None:
+    def _read(self, flags: Int) -> Bool:
+        """Reads some bytes; returns whether there were any. It may raise `BlockingIOError` instead."""
         destination = self._reader.destination
         if destination is not None:
-            nbytes = self._socket.recv_into(destination[:_MOST_DIRECT_NBYTES], 0, flags)
+            nbytes: Int = self._socket.recv_into(destination[:_MOST_DIRECT_NBYTES], 0, flags)
             if not nbytes:
                 raise Disconnected("the peer has ended")
             self._reader.received(nbytes)
             self.bytes_in += nbytes
-            return
-        missing = self._reader.missing
+            return True
+        missing: Int = self._reader.missing
+        if missing <= _READ_NBYTES and flags == _AT_ONCE and _is_compiled():
+            return self._read_small()
         size = _READ_NBYTES if missing <= _READ_NBYTES else min(missing, _MOST_READ_NBYTES)
         if self._passes_descriptors:
             data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
         else:
             data, ancillary = self._socket.recv(size, flags), []
+        self._feed(data, _received(ancillary) if ancillary else [])
+        return True
+
+    def _read_small(self) -> Bool:
+        """Does the same as `_read` where most messages are small, with one call of the system.
+
+        The methods of a socket make a tuple and lists, and give the interpreter lock away and wait for it again.
+        """
+        if cython.compiled:
+            count: cython.int = 0
+            data = receive_now(self._socket.fileno(), cython.address(self._arrived[0]), cython.address(count))
+            if data is None:
+                return False
+            self._feed(data, [self._arrived[place] for place in range(count)] if count else [])
+            return True
+        else:
+            return False
+
+    def _feed(self, data: bytes, descriptors: Sequence[int]) -> None:
+        """Gives the reader bytes of the peer."""
         if not data:
             raise Disconnected("the peer has ended")
         self.bytes_in += len(data)
-        self._reader.feed(data, _received(ancillary) if ancillary else [])
+        self._reader.feed(data, descriptors)
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 
@@ -374,6 +431,15 @@ class Channel:
         self._reader.close()
         for _, descriptors in self._unsent:
             _close(descriptors)
+
+
+def _is_compiled() -> Bool:
+    """Whether sockets are read and written by compiled calls."""
+    if cython.compiled:
+        has_sockets: Bool = HAS_SOCKETS
+        return has_sockets
+    else:
+        return False
 
 
 def _nbytes(pieces: Sequence[Payload]) -> Int:

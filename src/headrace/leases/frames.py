@@ -212,7 +212,8 @@ class FrameReader:
         del self._bytes[: self._latest]
         self._has_header = False
         descriptors = [self._descriptors.popleft() for _ in range(count)] if count else []
-        return Frame(message, behind, descriptors)
+        # The constructor of a NamedTuple is a function of Python.
+        return tuple.__new__(Frame, (message, behind, descriptors))
 
     def _begin_large(self, begin: Int, payload: Int) -> None:
         """Reserves memory for a payload."""

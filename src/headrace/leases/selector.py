@@ -11,22 +11,29 @@ import errno
 import heapq
 import logging
 import os
-import selectors
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol
+
+import cython
 
 from headrace.errors import Disconnected
 from headrace.forking import ForkFollowers
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Message
+from headrace.leases.poller import READ, WRITE, Poller
+
+if cython.compiled:
+    from cython.cimports.headrace.kernels.atomics import nanoseconds
+else:
+    from headrace.kernels.kinds import Float, Int
 
 _LOOK_SECONDS = 0.05
 _REST_SECONDS = 0.5
@@ -38,6 +45,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.5
 _LOGGER = logging.getLogger(__name__)
 _FOLLOWERS = ForkFollowers()
+_READ, _WRITE = READ, WRITE
 
 
 class Peer(Protocol):
@@ -93,6 +101,8 @@ class PeerSelector:
         # A finalizer, which may run anywhere, removes a peer.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
+        # Of the thread, as the system knows it.
+        self._number = 0
         self._peers: set[Peer] = set()
         self._wanted: deque[Callable[[], None]] = deque()
         self._waiting: set[Peer] = set()
@@ -103,7 +113,7 @@ class PeerSelector:
         self._timer_numbers = count()
         # Set when the peers that they are of are forgotten, and what was the last one's is given back.
         self._left: deque[threading.Event] = deque()
-        self._selector: selectors.BaseSelector | None = None
+        self._poller: Poller | None = None
         self._wake_read = self._wake_write = -1
 
     @property
@@ -114,7 +124,7 @@ class PeerSelector:
     @property
     def is_current_thread(self) -> bool:
         """Whether the caller is the thread that listens."""
-        return self._thread is threading.current_thread()
+        return self._number == threading.get_ident()
 
     def add(self, peer: Peer) -> None:
         """Listens to a peer from here on, and sends what of its messages is unsent."""
@@ -165,9 +175,9 @@ class PeerSelector:
         self.call_soon(lambda: heapq.heappush(self._timers, (seconds, next(self._timer_numbers), call)))
 
     def _start(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._poller = Poller()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._poller.watch(self._wake_read, READ, None)
         self._thread = threading.Thread(target=self._listen, daemon=True, name="headrace-peers")
         self._thread.start()
 
@@ -197,13 +207,19 @@ class PeerSelector:
         payload: Payload = b"",
         parts: Sequence[memoryview] = (),
         descriptors: tuple[int, ...] = (),
-        most: int = _MOST_UNSENT_NBYTES,
+        most: int | None = None,
     ) -> None:
         """Sends messages to a peer in one piece, without waiting for it; see `Channel.send_soon`.
+
+        Args:
+            peer: see `add`.
+            messages, payload, parts, descriptors: see `Channel.send_soon`.
+            most: number of unsent bytes beyond which the connection ends; None: 64 MiB.
 
         Raises:
             Disconnected: the peer is gone, or does not read.
         """
+        most = _MOST_UNSENT_NBYTES if most is None else most
         if not peer.channel.send_soon(
             *messages, payload=payload, parts=parts, descriptors=descriptors, most=most
         ):
@@ -218,20 +234,31 @@ class PeerSelector:
     # ---- the thread ------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        now = time.monotonic()
+        self._number = threading.get_ident()
+        now = _now()
         next_rest = now + _REST_SECONDS
         while not self._has_ended():
             next_look = now + _LOOK_SECONDS if self._waiting else next_rest
-            next_timer = self._timers[0][0] if self._timers else next_rest
-            self._serve_ready(max(0.0, min(next_look, next_rest, next_timer) - now))
-            now = time.monotonic()
-            while self._timers and self._timers[0][0] <= now:
-                heapq.heappop(self._timers)[2]()
+            self._serve_ready(self._seconds_until(min(next_look, next_rest), now))
+            now = _now()
+            if self._timers:
+                self._make_timed_calls(now)
             if now >= next_rest:
                 next_rest = now + _REST_SECONDS
                 self._look_at(self._peers)
             elif now >= next_look:
                 self._look_at(self._waiting)
+
+    def _seconds_until(self, then: Float, now: Float) -> Float:
+        """Returns the seconds until a time, or until the first timer."""
+        if self._timers:
+            first: Float = self._timers[0][0]
+            then = min(then, first)
+        return max(0.0, then - now)
+
+    def _make_timed_calls(self, now: Float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
 
     def _has_ended(self) -> bool:
         """Makes the calls that other threads asked for; returns whether no peer is left and everything is closed."""
@@ -242,6 +269,7 @@ class PeerSelector:
             has_ended = not (self._peers or self._listeners or self._wanted)
             if has_ended:
                 self._thread = None
+                self._number = 0
                 self._close()
         while self._left:
             self._left.popleft().set()
@@ -251,15 +279,15 @@ class PeerSelector:
         while self._wanted:
             self._wanted.popleft()()
 
-    def _serve_ready(self, timeout: float) -> None:
-        assert self._selector is not None
-        for key, events in self._selector.select(timeout):
-            if key.data is None:
+    def _serve_ready(self, timeout: Float) -> None:
+        assert self._poller is not None
+        for peer, events in self._poller.wait(timeout):
+            if peer is None:
                 os.read(self._wake_read, 4096)
-            elif isinstance(key.data, _Listener):
-                self._accept(key.data)
-            elif key.data in self._peers:
-                self._serve(key.data, events)
+            elif isinstance(peer, _Listener):
+                self._accept(peer)
+            elif peer in self._peers:
+                self._serve(peer, events)
                 self._make_calls()
 
     def _accept(self, listener: _Listener) -> None:
@@ -275,20 +303,22 @@ class PeerSelector:
 
     def _pause(self, listener: _Listener, error: OSError) -> None:
         """Accepts nothing for a while: the waiting connection would be offered again at once, and without end."""
-        assert self._selector is not None
+        assert self._poller is not None
         _LOGGER.warning("no connection is accepted for %g s: %s", _PAUSE_SECONDS, error)
-        self._selector.unregister(listener.listening)
+        self._poller.watch(listener.listening.fileno(), 0, None)
         self.call_at(time.monotonic() + _PAUSE_SECONDS, lambda: self._register_listener(listener))
 
-    def _serve(self, peer: Peer, events: int) -> None:
+    def _serve(self, peer: Peer, events: Int) -> None:
+        channel: Channel = peer.channel
         try:
-            if events & selectors.EVENT_WRITE:
-                peer.channel.send_rest()
-            if peer in self._full:
+            if events & _WRITE:
+                channel.send_rest()
+            if self._full and peer in self._full:
                 self._resume(peer)
-            if events & selectors.EVENT_READ and peer not in self._full:
-                self._take_all(peer, peer.channel.receive_ready())
-            if (events & selectors.EVENT_WRITE or peer.channel.unsent) and peer in self._peers:
+            if events & _READ and not (self._full and peer in self._full):
+                channel.read_ready()
+                self._take_all(peer)
+            if (events & _WRITE or channel.unsent) and peer in self._peers:
                 self._listen_for(peer)
             if peer.waits:
                 self._waiting.add(peer)
@@ -303,25 +333,26 @@ class PeerSelector:
                 raise Disconnected("the peer has ended")
             return
         self._full.discard(peer)
-        self._take_all(peer, peer.channel.received())
+        self._take_all(peer)
         self._listen_for(peer)
 
-    def _take_all(self, peer: Peer, frames: Iterator[Frame]) -> None:
+    def _take_all(self, peer: Peer) -> None:
         """Takes the messages that have arrived, until the peer is full."""
-        if peer in self._full:
+        if self._full and peer in self._full:
             return
+        channel: Channel = peer.channel
         # Small answers to messages that came together are sent together.
-        peer.channel.hold()
+        channel.hold()
         try:
-            self._take_some(peer, frames)
+            self._take_some(peer, channel)
         except BaseException:
             with suppress(Disconnected):
-                peer.channel.send_held()
+                channel.send_held()
             raise
-        peer.channel.send_held()
+        channel.send_held()
 
-    def _take_some(self, peer: Peer, frames: Iterator[Frame]) -> None:
-        for frame in frames:
+    def _take_some(self, peer: Peer, channel: Channel) -> None:
+        while (frame := channel.next_frame()) is not None:
             try:
                 peer.take(frame)
             finally:
@@ -351,45 +382,38 @@ class PeerSelector:
         peer.end(error)
 
     def _register_listener(self, listener: _Listener) -> None:
-        assert self._selector is not None
+        assert self._poller is not None
         if listener.listening in self._listeners:
-            self._selector.register(listener.listening, selectors.EVENT_READ, listener)
+            self._poller.watch(listener.listening.fileno(), READ, listener)
 
     def _unlisten(self, listening: socket.socket, left: threading.Event) -> None:
-        assert self._selector is not None
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(listening)
+        assert self._poller is not None
+        self._poller.watch(listening.fileno(), 0, None)
         self._left.append(left)
 
     def _listen_for(self, peer: Peer) -> None:
         """Listens for messages unless the peer is full, and for the chance to send what is unsent."""
-        assert self._selector is not None
-        events = 0 if peer in self._full else selectors.EVENT_READ
+        assert self._poller is not None
+        events = 0 if peer in self._full else READ
         if peer.channel.unsent:
-            events |= selectors.EVENT_WRITE
-        descriptor = peer.channel.fileno()
-        with suppress(KeyError, ValueError):  # It has ended meanwhile.
-            if not events:
-                self._selector.unregister(descriptor)
-            elif descriptor in self._selector.get_map():
-                self._selector.modify(descriptor, events, peer)
-            elif peer in self._peers:
-                self._selector.register(descriptor, events, peer)
+            events |= WRITE
+        with suppress(ValueError):  # It has ended meanwhile.
+            if peer in self._peers:
+                self._poller.watch(peer.channel.fileno(), events, peer)
 
     def _forget(self, peer: Peer) -> None:
         self._peers.discard(peer)
         self._waiting.discard(peer)
         self._full.discard(peer)
-        if self._selector is not None:
-            with suppress(KeyError, ValueError):  # It is closed.
-                self._selector.unregister(peer.channel.fileno())
+        if self._poller is not None:
+            self._poller.watch(peer.channel.fileno(), 0, None)
 
     def _close(self) -> None:
-        if self._selector is not None:
-            self._selector.close()
+        if self._poller is not None:
+            self._poller.close()
             os.close(self._wake_read)
             os.close(self._wake_write)
-        self._selector = None
+        self._poller = None
 
     # ---- forks -----------------------------------------------------------------------------------------------------
 
@@ -405,6 +429,15 @@ class PeerSelector:
         """Closes the inherited descriptors, and begins without peers: those belong to the parent."""
         self._close()
         self._begin()
+
+
+def _now() -> Float:
+    """Returns `time.monotonic()`."""
+    if cython.compiled:
+        now: Float = nanoseconds() * 1e-9
+        return now
+    else:
+        return time.monotonic()
 
 
 PEERS = PeerSelector()

@@ -111,17 +111,19 @@ class TlsChannel(Channel):
 
     # ---- receiving -------------------------------------------------------------------------------------------------
 
-    def _read(self, flags: int) -> None:
+    def _read(self, flags: int) -> bool:
         ciphertext = self._socket.recv(_READ_NBYTES, flags)
         if not ciphertext:
             raise Disconnected("the peer has ended")
         with self._session_lock:
             self._session.feed(ciphertext)
         self._decrypt_some()
+        return True
 
-    def _next_frame(self) -> Frame | None:
+    def next_frame(self) -> Frame | None:
+        """See `Channel.next_frame`."""
         # Not all that was received may be decrypted yet.
-        while (frame := super()._next_frame()) is None:
+        while (frame := super().next_frame()) is None:
             if not self._decrypt_some():
                 return None
         return frame

@@ -15,9 +15,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import cython
 import numpy as np
 
 from headrace.spec import ArraySpec
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Int
 
 Array = np.ndarray[Any, Any]
 # To watch the arrays over a buffer takes about as long as to copy a batch of this size.
@@ -40,7 +44,8 @@ class BatchBuffer:
         leaves: memory of each leaf; None takes new memory.
     """
 
-    __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "is_own", "is_small", "places")
+    if not cython.compiled:
+        __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "is_own", "is_small", "places")
 
     def __init__(
         self, specs: Sequence[ArraySpec], batch_size: int, leaves: Sequence[memoryview | None] | None = None
@@ -110,7 +115,7 @@ class BatchBuffers:
         self._unused: deque[BatchBuffer] = deque()
         self._leases: set[Lease] = set()
 
-    def provide(self, count: int) -> None:
+    def provide(self, count: Int) -> None:
         """Makes sure that the next `count` calls of `get` need no new memory."""
         while len(self._unused) < count:
             self._unused.append(BatchBuffer(self._specs, self._batch_size))
@@ -153,7 +158,8 @@ class Lease:
         buffer: what the arrays look at.
     """
 
-    __slots__ = ("__weakref__", "_dead", "_watched", "buffer")
+    if not cython.compiled:
+        __slots__ = ("__weakref__", "_dead", "_watched", "buffer")
 
     def __init__(self, buffer: BatchBuffer, arrays: Sequence[Array], home: BatchBuffers) -> None:
         self.buffer = buffer

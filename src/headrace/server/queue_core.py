@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,11 +9,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import cython
 import numpy as np
 
 from headrace.clock import Clock
 from headrace.errors import Closed
 from headrace.kernels.quiet_condition import QuietCondition
+from headrace.kernels.row_copy import put_rows
 from headrace.server.adopted_batch import AdoptedBatch, BlockRows
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.server.sender_sessions import SenderSessions
@@ -22,24 +23,12 @@ from headrace.spec import ArraySpec
 from headrace.system import has_gil
 from headrace.waits import Wait
 
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool, Int
+
 Array = np.ndarray[Any, Any]
-_Store = Callable[["QueueCore", Sequence[Any]], bool]
-
-
-def _one_at_a_time(store: _Store) -> _Store:
-    """Takes the queue's lock for each sample if this Python has no interpreter lock.
-
-    Without that lock a shared iterator may give one place to two senders, or skip a place.
-    """
-    if has_gil():
-        return store
-
-    @functools.wraps(store)
-    def locked(queue: QueueCore, values: Sequence[Any]) -> bool:
-        with queue._lock:
-            return store(queue, values)
-
-    return locked
+# Without that lock a shared iterator may give one place to two senders, or skip a place.
+_HAS_GIL = has_gil()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +111,19 @@ class QueueCore:
 
     # ---- samples ---------------------------------------------------------------------------------------------------
 
-    @_one_at_a_time
     def store(self, values: Sequence[Any]) -> bool:
-        """Copies the values to the next place of the open batch; returns False if none is left. Needs no lock."""
-        buffer, row = self._open, None
+        """Copies the values to the next place of the open batch; returns False if none is left.
+
+        It takes no lock, unless this Python has no interpreter lock.
+        """
+        if _HAS_GIL:
+            return self._store(values)
+        with self._lock:
+            return self._store(values)
+
+    def _store(self, values: Sequence[Any]) -> Bool:
+        buffer: BatchBuffer = self._open
+        row: Any = None
         try:
             # Nothing can come between the iterator's step and the row being known here: no other thread, and no
             # Ctrl-C, which would leave a hole that holds up every batch behind it.
@@ -174,7 +172,9 @@ class QueueCore:
             left = self.batch_size - len(self._adopted.done) if self._adopted else self._open.places_left
             return self._started * self.batch_size - left
 
-    def store_rows(self, columns: Sequence[Array], rows: BlockRows | None = None) -> int:
+    def store_rows(
+        self, columns: Sequence[Array], begin: Int, count: Int, rows: BlockRows | None = None
+    ) -> Int:
         """Stores samples in free places, in their order, without waiting; returns the number of those that found one.
 
         Call `announce_filled` afterwards.
@@ -184,16 +184,17 @@ class QueueCore:
 
         Args:
             columns: arrays `[n, ...]`, one per leaf.
+            begin, count: of the samples in these arrays.
             rows: the rows of a client's block in which the samples lie; None: they lie in no block.
 
         Raises:
             Closed: the queue is closed; nothing was stored.
         """
-        count, stored = len(columns[0]), 0
+        stored: Int = 0
         with self._lock:
             if self._closed:
                 raise Closed("send: the queue is closed")
-            if rows is not None and self._store_in_place(columns, rows):
+            if rows is not None and self._store_in_place(columns, begin, count, rows):
                 return count
             if self._adopted is not None:
                 self._copy_adopted()
@@ -202,7 +203,7 @@ class QueueCore:
                     if not self._free:
                         break
                     self._start_batch()
-                stored += self._store_some(columns, stored, count)
+                stored += self._store_some(columns, begin + stored, count - stored)
         return stored
 
     def announce_filled(self) -> None:
@@ -211,22 +212,22 @@ class QueueCore:
             self.has_filled = False
             self._announce()
 
-    def _store_some(self, columns: Sequence[Array], begin: int, end: int) -> int:
-        """Copies samples of `columns` into the places that are left in the open batch; returns their number."""
-        buffer = self._open
+    def _store_some(self, columns: Sequence[Array], begin: Int, most: Int) -> Int:
+        """Copies at most so many samples of `columns` into the places left in the open batch; returns their number."""
+        buffer: BatchBuffer = self._open
         # One step, so that local senders, who take no lock, get other places.
-        rows = list(islice(buffer.places, end - begin))
-        count = len(rows)
+        rows = list(islice(buffer.places, most))
+        count: Int = len(rows)
         if count:
-            done = buffer.done
-            first, last = rows[0], rows[-1] + 1
+            first: Int = rows[0]
             for column, values in zip(buffer.columns, columns, strict=True):
-                column[first:last] = values[begin : begin + count]
-            done += rows
-            self.has_filled |= len(done) == self.batch_size
+                if not put_rows(column, first, values, begin, count):
+                    column[first : first + count] = values[begin : begin + count]
+            buffer.done += rows
+            self.has_filled |= len(buffer.done) == self.batch_size
         return count
 
-    def _store_in_place(self, samples: Sequence[Array], rows: BlockRows) -> bool:
+    def _store_in_place(self, columns: Sequence[Array], begin: Int, count: Int, rows: BlockRows) -> Bool:
         """Adds samples to the adopted batch, or begins one with them; returns whether either is possible."""
         batch = self._adopted
         if batch is None:
@@ -235,7 +236,7 @@ class QueueCore:
             batch = None
         if batch is None:
             return False
-        batch.add(samples)
+        batch.add([column[begin : begin + count] for column in columns])
         if len(batch.done) == self.batch_size:
             self._adopted = None
             self.has_filled = True
@@ -265,7 +266,7 @@ class QueueCore:
         for column, values in zip(buffer.columns, batch.columns, strict=True):
             column[: len(done)] = values[: len(done)]
         # No call from here on, after which Ctrl-C could come.
-        self._pending[-1] = buffer
+        self._pending[len(self._pending) - 1] = buffer
         self._open, self._adopted = buffer, None
         batch.release()
 
@@ -487,9 +488,12 @@ class QueueCore:
         for call in self._watchers:
             call()
 
-    def _info(self, index: int) -> BatchQueueInfo:
-        size = sum(len(buffer.done) for buffer in self._pending) if self._pending else 0
-        size += len(self._tail[0].done) if self._tail is not None else 0
+    def _info(self, index: Int) -> BatchQueueInfo:
+        size: Int = 0
+        for buffer in self._pending:
+            size += len(buffer.done)
+        if self._tail is not None:
+            size += len(self._tail[0].done)
         return BatchQueueInfo(
             index=index,
             size=size,

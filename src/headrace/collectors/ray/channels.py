@@ -69,30 +69,30 @@ class CollectorEnd(Channel):
         """Whether rows are on their way, for which the next message waits."""
         return self._rows is not None and not self._rows.done()
 
-    def receive_ready(self) -> Iterator[Frame]:
-        """See `Channel.receive_ready`."""
+    def read_ready(self) -> bool:
+        """See `Channel.read_ready`."""
         try:
-            return super().receive_ready()
+            return super().read_ready()
         except Disconnected:
             self.has_ended.set()
             raise
 
-    def received(self) -> Iterator[Frame]:
-        """See `Channel.received`. The caller takes the next frame when no rows are awaited.
+    def next_frame(self) -> Frame | None:
+        """See `Channel.next_frame`. The caller takes the next frame when no rows are awaited.
 
         Raises:
             Disconnected: also if rows did not arrive.
         """
-        for frame in super().received():
-            match frame.message:
-                case RowsHeld(number=number):
-                    self._rows = self._fetch(number)
-                    yield frame
-                case Commit() if self._rows is not None:
-                    rows, self._rows = self._rows, None
-                    yield frame._replace(payload=_fetched(rows))
-                case _:
-                    yield frame
+        frame = super().next_frame()
+        if frame is None:
+            return None
+        match frame.message:
+            case RowsHeld(number=number):
+                self._rows = self._fetch(number)
+            case Commit() if self._rows is not None:
+                rows, self._rows = self._rows, None
+                return frame._replace(payload=_fetched(rows))
+        return frame
 
     @property
     def has_hung_up(self) -> bool:

@@ -37,6 +37,7 @@ class SampleLayout:
 
     Attributes:
         nbytes: of a sample.
+        has_bools: whether a leaf is of bools; see `checked`.
         leaves: maps the path of each leaf of a sample to its bytes in it.
         most_places: number of samples that any client may have sent without an acknowledgement: as many as fit into
             4 MiB, but at least 2.
@@ -56,7 +57,7 @@ class SampleLayout:
             self.leaves[path] = slice(end, end + spec.nbytes)
             end += _aligned(math.prod(spec.shape) * dtype.itemsize)
         self.nbytes = max(end, _ALIGNMENT)
-        self._has_bools = any(spec.dtype.kind == "b" for spec in signature.columns.values())
+        self.has_bools = any(spec.dtype.kind == "b" for spec in signature.columns.values())
         self._names = [str(index) for index in range(len(formats))]
         self._dtype = np.dtype(
             {"names": self._names, "formats": formats, "offsets": offsets, "itemsize": self.nbytes}
@@ -78,7 +79,7 @@ class SampleLayout:
 
     def checked(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Returns leaves that a peer has written; a byte of a bool that is neither 0 nor 1 is True."""
-        if not self._has_bools:
+        if not self.has_bools:
             return list(columns)
         return [column.view(np.uint8) != 0 if column.dtype.kind == "b" else column for column in columns]
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+import cython
 import numpy as np
 
 from headrace.checks import check_seconds
@@ -40,6 +41,9 @@ from headrace.server.serving.queue_sender import QueueSender, SharedSamples
 from headrace.server.serving.request_numbers import check_unused
 from headrace.server.serving.served_queue import ServedQueue, Taker
 from headrace.system import is_sealed
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Int
 
 _SESSION_NBYTES = 16
 _MOST_WAITING = 1024
@@ -80,23 +84,22 @@ class ClientQueues:
             LeaseError: it breaks the protocol.
             Exception: what the call raises, for the client.
         """
-        served = self._queues.get(request.queue)
+        served: ServedQueue | None = self._queues.get(request.queue)
         if served is None:
             raise KeyError(f"no queue {request.queue!r}; there are {', '.join(map(repr, self._queues))}")
-        match request:
-            case SendSamples():
-                self._opened(request).take(request, frame.payload)
-            case TakeBatch():
-                self._take_batch(request, served)
-            case ConfirmSamples():
-                self._opened(request).confirm(request)
-            case OpenSender():
-                self._open(request, served, frame.descriptors)
-            case TakeTail():
-                self._check_nbytes("a batch", served.core.batch_nbytes)
-                served.take_tail(self._taker(request.number, served, None))
-            case GetQueueStatistics():
-                self._sender.send(QueueRecord(number=request.number, record=served.core.info()))
+        if isinstance(request, SendSamples):
+            self._opened(request).take(request, frame.payload)
+        elif isinstance(request, TakeBatch):
+            self._take_batch(request, served)
+        elif isinstance(request, ConfirmSamples):
+            self._opened(request).confirm(request)
+        elif isinstance(request, OpenSender):
+            self._open(request, served, frame.descriptors)
+        elif isinstance(request, TakeTail):
+            self._check_nbytes("a batch", served.core.batch_nbytes)
+            served.take_tail(self._taker(request.number, served, None))
+        elif isinstance(request, GetQueueStatistics):
+            self._sender.send(QueueRecord(number=request.number, record=served.core.info()))
 
     @property
     def waiting(self) -> int:
@@ -132,7 +135,7 @@ class ClientQueues:
             )
         )
 
-    def _check_nbytes(self, what: str, nbytes: int) -> None:
+    def _check_nbytes(self, what: str, nbytes: Int) -> None:
         if nbytes > self._most_nbytes:
             raise ValueError(
                 f"{what} of this queue has {nbytes} bytes, more than the {self._most_nbytes} of a message; give the "

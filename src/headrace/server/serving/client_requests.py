@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import cython
+
 from headrace.errors import CheckpointError, Disconnected
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame
@@ -27,6 +29,9 @@ from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ClientWeights, ServedWeights
 from headrace.server.serving.writers.client_writers import ClientWriters
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool
 
 
 class Services(Protocol):
@@ -172,7 +177,7 @@ class ClientRequests:
         return self._writers.queued_nbytes
 
     @property
-    def waits(self) -> bool:
+    def waits(self) -> Bool:
         """See `Peer.waits`."""
         return self._writers.waits
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import cython
 from msgspec import UNSET, UnsetType
 
 from headrace.clock import Clock
@@ -32,6 +33,9 @@ from headrace.server.serving.client_requests import ClientRequests, Services
 from headrace.server.serving.handshake import ServerHandshake
 from headrace.server.serving.packed_traffic import PackedTraffic
 from headrace.system import has_sealed_memory
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool
 
 _LOGGER = logging.getLogger(__name__)
 _NO_LIMIT = 1 << 62
@@ -89,7 +93,7 @@ class ServedConnection:
         host.selector.call_at(time.monotonic() + host.limits.handshake_timeout, lambda: _call(late))
 
     @property
-    def is_full(self) -> bool:
+    def is_full(self) -> Bool:
         """See `Peer.is_full`."""
         limits = self._limits
         if self._packed is not None and (self._packed.is_unpacking or self.unsent > limits.unread_nbytes):

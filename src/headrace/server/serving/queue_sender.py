@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import cython
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +21,9 @@ from headrace.server.messages.requests import ConfirmSamples, SendSamples
 from headrace.server.serving.client_blocks import ClientBlocks
 from headrace.server.serving.served_queue import ServedQueue
 
+if not cython.compiled:
+    from headrace.kernels.kinds import Int
+
 
 class WaitingSamples(NamedTuple):
     """Samples that wait for places.
@@ -28,22 +32,21 @@ class WaitingSamples(NamedTuple):
         number: of the request.
         last: number of the last of these samples.
         columns: arrays `[n, ...]`, one per leaf.
+        begin, size: of these samples in the arrays: the first, and their number.
         rows: of the block in which they lie; None: they lie in no block.
     """
 
     number: int
     last: int
     columns: list[NDArray[Any]]
+    begin: int
+    size: int
     rows: BlockRows | None
-
-    def last_of(self, count: int) -> WaitingSamples:
-        """Returns the same with the last `count` samples only."""
-        return self.after(len(self.columns[0]) - count)
 
     def after(self, count: int) -> WaitingSamples:
         """Returns the same without the first `count` samples."""
         rows = None if self.rows is None else self.rows._replace(first=self.rows.first + count)
-        return WaitingSamples(self.number, self.last, [column[count:] for column in self.columns], rows)
+        return self._replace(begin=self.begin + count, size=self.size - count, rows=rows)
 
 
 class SharedSamples(NamedTuple):
@@ -80,6 +83,8 @@ class QueueSender:
         send: Callable[..., None],
     ) -> None:
         self._served = served
+        self._core = served.core
+        self._layout = served.layout
         self._session = session
         self._places = places
         self._send = send
@@ -110,81 +115,114 @@ class QueueSender:
         """
         if self._is_closed:
             raise LeaseError("the session goes on over another connection")
-        first, count, places = request.first, request.count, self._places
+        # Of a peer: they may be any numbers of 64 bits.
+        first: Int = request.first
+        count: Int = request.count
         if first > self._received + 1:
             raise self._missing(request.queue, first)
-        in_flight = first + count - 1 - self._received
-        if self._waiting:
-            in_flight += sum(len(each.columns[0]) for each in self._waiting)
-        if not (first >= 1 and count >= 1 and in_flight <= places):
+        if first >= 1 and 1 <= count <= self._places:
+            in_flight: Int = first + count - 1 - self._received
+            if self._waiting:
+                in_flight += sum([each.size for each in self._waiting])
+            is_known = in_flight <= self._places
+        else:
+            is_known = False
+        if not is_known:
             raise LeaseError(
-                f"expected sample {self._received + 1} and at most {places} in flight, got {first}, {count}"
+                f"expected sample {self._received + 1} and at most {self._places} in flight, got {first}, {count}"
             )
-        known = self._received + 1 - first
+        known: Int = self._received + 1 - first
         self._received = max(self._received, first + count - 1)
-        columns, rows = self._located(request, payload)
-        samples = WaitingSamples(request.number, self._received, columns, rows)
-        if known:  # Sent twice: a call was interrupted.
-            samples = samples.after(known)
-        left = len(samples.columns[0])
-        if not self._waiting:
-            left = self._store(*samples)
-        if left:
-            self._waiting.append(samples.last_of(left))
-            if len(self._waiting) == 1:
-                self._served.wait_for_places(self)
+        columns, begin, rows = self._located(request, first, count, payload)
+        if self._waiting or known:  # Known ones are sent twice: a call was interrupted.
+            samples = WaitingSamples(request.number, self._received, columns, begin, count, rows).after(known)
+            left: Int = samples.size
+            if not self._waiting:
+                left = self._store_again(samples)
+            if left:
+                self._keep(samples.after(samples.size - left))
+        else:
+            left = self._store(request.number, self._received, columns, begin, count, rows)
+            if left:
+                samples = WaitingSamples(request.number, self._received, columns, begin, count, rows)
+                self._keep(samples.after(count - left))
         self._served.serve()
+
+    def _keep(self, samples: WaitingSamples) -> None:
+        """Notes samples that wait for places."""
+        self._waiting.append(samples)
+        if len(self._waiting) == 1:
+            self._served.wait_for_places(self)
 
     def _missing(self, queue: str, got: int) -> MissingMessages:
         return MissingMessages(f"expected sample {self._received + 1} of queue {queue!r}, got {got}")
 
-    def _located(self, request: SendSamples, payload: Payload) -> tuple[list[NDArray[Any]], BlockRows | None]:
-        """Returns the leaves of samples, with the values that the queue may store, and their rows in a block."""
-        layout, first, count = self._served.layout, request.first, request.count
+    def _located(
+        self, request: SendSamples, first: Int, count: Int, payload: Payload
+    ) -> tuple[list[NDArray[Any]], int, BlockRows | None]:
+        """Returns arrays with the leaves of samples, where these begin in them, and their rows in a block.
+
+        The queue may store all values of these samples.
+        """
+        layout = self._layout
         if request.block >= 0:
             blocks = None if self._shared is None else self._shared.blocks
             if blocks is None or payload:
                 raise LeaseError("expected samples in a block only of a client that shares blocks")
             rows = BlockRows(blocks, request.block, request.row)
-            return layout.checked(blocks.rows(request.block, request.row, count)), rows
-        return self._columns(first, count, payload), None
-
-    def _columns(self, first: int, count: int, payload: Payload) -> list[NDArray[Any]]:
-        layout = self._served.layout
+            return layout.checked(blocks.rows(request.block, request.row, count)), 0, rows
         if self._shared is None:
             if len(payload) != count * layout.nbytes:
                 raise LeaseError(f"payload: expected {count} samples, got {len(payload)} bytes")
-            return layout.checked(layout.columns(payload))
+            return layout.checked(layout.columns(payload)), 0, None
         if payload:
             raise LeaseError("expected samples in shared memory, got a payload")
-        shared = self._shared.columns
-        begin = (first - 1) % self._places
-        end = begin + count
+        return self._ring_rows((first - 1) % self._places, count)
+
+    def _ring_rows(self, begin: Int, count: Int) -> tuple[list[NDArray[Any]], int, None]:
+        """Returns samples of the ring as `_located` does."""
+        assert self._shared is not None
+        shared, end = self._shared.columns, begin + count
         if end <= self._places:
+            if not self._layout.has_bools:
+                return shared, begin, None
             columns = [column[begin:end] for column in shared]
         else:
             columns = [np.concatenate([column[begin:], column[: end - self._places]]) for column in shared]
-        return layout.checked(columns)
+        return self._layout.checked(columns), 0, None
 
     def store_waiting(self) -> bool:
         """See `WaitingSender.store_waiting`."""
         while self._waiting:
             samples = self._waiting[0]
-            left = self._store(*samples)
+            left: Int = self._store_again(samples)
             if left:
-                self._waiting[0] = samples.last_of(left)
+                self._waiting[0] = samples.after(samples.size - left)
                 return False
             self._waiting.popleft()
         return True
 
-    def _store(self, number: int, last: int, columns: list[NDArray[Any]], rows: BlockRows | None) -> int:
+    def _store_again(self, samples: WaitingSamples) -> Int:
+        return self._store(
+            samples.number, samples.last, samples.columns, samples.begin, samples.size, samples.rows
+        )
+
+    def _store(
+        self,
+        number: Any,
+        last: Int,
+        columns: Sequence[NDArray[Any]],
+        begin: Int,
+        count: Int,
+        rows: BlockRows | None,
+    ) -> Int:
         """Stores samples, and tells the client; returns the number of those without a place. See `WaitingSamples`."""
         try:
-            stored = self._served.core.store_rows(columns, rows)
+            stored: Int = self._core.store_rows(columns, begin, count, rows)
         except Closed as error:
             self._send(Failed(number=number, failure=failure_of(error)))
             return 0
-        left = len(columns[0]) - stored
+        left: Int = count - stored
         if stored:
             is_told = False
             try:
@@ -192,10 +230,10 @@ class QueueSender:
                 self._note_stored(number, last - left)
                 is_told = self._shared is not None
             finally:  # Also if the client is gone: test_samples_of_a_client_that_is_gone_are_delivered.
-                self._served.announce_filled(is_told=is_told)
+                self._served.announce_filled(is_told)
         return left
 
-    def _note_batches(self, last: int, stored: int) -> None:
+    def _note_batches(self, last: Int, stored: Int) -> None:
         """Tells the client which sample would begin a batch, if the last batch had samples of this client alone.
 
         Args:
@@ -204,14 +242,15 @@ class QueueSender:
         """
         if self._shared is None or self._shared.blocks is None:
             return
-        core = self._served.core
-        taken = core.places_taken
+        core = self._core
+        taken: Int = core.places_taken
         is_alone = taken == self._places_taken + stored
         self._places_taken, self._stored_alone = taken, self._stored_alone + stored if is_alone else 0
         is_known = self._stored_alone >= core.batch_size
-        self._shared.blocks.first_of_batch.set(last + 1 + -taken % core.batch_size if is_known else 0)
+        missing = (core.batch_size - taken % core.batch_size) % core.batch_size
+        self._shared.blocks.first_of_batch.set(last + 1 + missing if is_known else 0)
 
-    def _note_stored(self, number: int, last: int) -> None:
+    def _note_stored(self, number: Any, last: Int) -> None:
         """Notes that samples are stored, and tells the client."""
         self._stored = last
         if self._shared is None:

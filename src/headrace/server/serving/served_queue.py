@@ -7,12 +7,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import cython
+
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.leases.selector import PeerSelector
 from headrace.server.batch_queue import BatchQueue, core_of
 from headrace.server.messages.sample_blocks import BlockLayout
 from headrace.server.messages.samples import SampleLayout
-from headrace.server.queue_core import Array, BatchQueueInfo
+from headrace.server.queue_core import Array, BatchQueueInfo, QueueCore
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool
 
 
 class WaitingSender(Protocol):
@@ -65,7 +70,7 @@ class ServedQueue:
     """
 
     def __init__(self, queue: BatchQueue, selector: PeerSelector) -> None:
-        self.core = core_of(queue)
+        self.core: QueueCore = core_of(queue)
         self.columns = tuple(queue.signature.columns)
         self.layout = SampleLayout(queue.signature)
         self.block_layout = BlockLayout(queue.signature, self.core.batch_size)
@@ -95,7 +100,7 @@ class ServedQueue:
             self._store_waiting()
             self._deliver()
 
-    def announce_filled(self, *, is_told: bool) -> None:
+    def announce_filled(self, is_told: Bool) -> None:
         """Wakes those who wait for batches that samples have filled, when the client knows that these are stored.
 
         Whoever is woken runs at once and may ask the client for more. If the client does not know by then, it lets that

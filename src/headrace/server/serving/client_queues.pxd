@@ -1,0 +1,14 @@
+from headrace.kernels.kinds cimport Int
+from headrace.server.serving.served_queue cimport ServedQueue
+
+# See `client_queues.py`. Tests replace `take` in a subclass.
+cdef class ClientQueues:
+    cdef object _queues
+    cdef Int _most_nbytes
+    cdef object _sender
+    cdef object _in_place
+    cdef readonly dict _senders
+    cdef readonly dict _takers
+    cdef object _opened(self, object request)
+    cdef object _check_nbytes(self, str what, Int nbytes)
+    cdef object _take_batch(self, object request, ServedQueue served)

@@ -1,0 +1,17 @@
+from headrace.kernels.kinds cimport Bool
+from headrace.leases.channel cimport Channel
+
+# See `connection.py`.
+cdef class ServedConnection:
+    cdef readonly Channel channel
+    cdef object _host
+    cdef public object _limits
+    cdef Bool _is_unix
+    cdef object _handshake
+    cdef public object _requests
+    cdef readonly object _packed
+    cdef readonly object _heartbeat
+    cdef object _send_answer
+    cdef readonly Bool _is_ending
+    cdef Bool _has_ended
+    cdef object __weakref__
