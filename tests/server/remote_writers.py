@@ -23,6 +23,9 @@ class CutChannel(Channel):
     left = None
     is_dropped = staticmethod(lambda _: False)
 
+    def keeps(self, message):
+        return False  # Each message is sent by `send_soon`.
+
     def send_soon(self, *messages, payload=b"", parts=(), **options):
         if any(map(self.is_dropped, messages)):
             return True

@@ -120,8 +120,11 @@ class QuietCondition(threading.Condition):
         """
         while n > 0 and self._sleepers:
             n -= 1
-            with suppress(IndexError):  # Another thread was first.
-                self._sleepers.popleft().release()
+            try:
+                sleeper = self._sleepers.popleft()
+            except IndexError:  # Another thread was first.
+                return
+            sleeper.release()
 
     def notify_all(self) -> None:
         """See `notify`."""

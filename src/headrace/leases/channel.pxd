@@ -32,6 +32,7 @@ cdef class Channel:
     cdef Bool _read_small(self) except -1
     cdef object _feed(self, bytes data, object descriptors)
     cpdef object hold(self)
+    cpdef Bool keeps(self, object message) except *
     cpdef object send_held(self)
 
 cdef Int _READ_NBYTES

@@ -189,6 +189,16 @@ class Channel:
         """Lets messages without a payload wait until `send_held`, which sends them in one piece."""
         self._is_held = True
 
+    def keeps(self, message: Message) -> Bool:
+        """Adds a message to those that wait for others; returns False, and does nothing, outside of `hold`."""
+        with self._sending:
+            if not self._is_held:
+                return False
+            data = self._framed((message,), b"", ())
+            self._held += [data]
+            self._waiting += len(data)
+            return True
+
     def _take_held(self) -> bytes:
         """Returns the messages that wait for others, which wait no more."""
         data: bytes = self._held[0] if len(self._held) == 1 else b"".join(self._held)

@@ -11,7 +11,7 @@ cdef class FrameReader:
     cdef object _greeting
     cdef object _decoder
     cdef Int _largest_message
-    cdef object _largest_payload
+    cdef Int _largest_payload
     cdef bytearray _bytes
     cdef object _descriptors
     cdef Bool _has_header
@@ -29,6 +29,7 @@ cdef class FrameReader:
     cdef object _take(self)
     cdef object _begin_large(self, Int begin, Int payload)
     cdef object _decoded(self, Int end)
+    cdef Bool _takes_header(self) except *
     cdef object _check_header(self)
 
 cpdef bytes encoded_head(object message, Int payload_nbytes, Int descriptors=*)

@@ -25,8 +25,11 @@ from headrace.errors import Disconnected
 from headrace.leases.messages import VERSION, Hello, Message
 from headrace.store.gather import Pool
 
-if not cython.compiled:
-    from headrace.kernels.kinds import Int
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.headrace.leases.headers import read_header, with_header
+else:
+    from headrace.kernels.kinds import Bool, Int
 
 _MAGIC = b"hrl1"
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
@@ -93,8 +96,12 @@ def encoded(message: Message, payload: Payload = b"", descriptors: int = 0) -> b
 
 def encoded_head(message: Message, payload_nbytes: Int, descriptors: Int = 0) -> bytes:
     """Returns the bytes of a frame that come before its payload."""
-    body = _encode(message)
-    return _HEADER.pack(_MAGIC, len(body), descriptors, payload_nbytes) + body
+    body: bytes = _encode(message)
+    if cython.compiled:
+        framed: bytes = with_header(body, descriptors, payload_nbytes)
+        return framed
+    else:
+        return _HEADER.pack(_MAGIC, len(body), descriptors, payload_nbytes) + body
 
 
 class FrameReader:
@@ -140,7 +147,8 @@ class FrameReader:
     def feed(self, data: bytes, descriptors: Sequence[int]) -> None:
         """Adds received bytes and descriptors."""
         self._bytes += data
-        self._descriptors += descriptors
+        if descriptors:
+            self._descriptors += descriptors
 
     @property
     def missing(self) -> int:
@@ -187,7 +195,8 @@ class FrameReader:
         if not self._has_header:
             if len(self._bytes) < _HEADER_NBYTES:
                 return None
-            self._check_header()
+            if not self._takes_header():
+                self._check_header()
         count: Int = self._count
         payload: Int = self._payload
         begin: Int = _HEADER_NBYTES + self._length
@@ -229,6 +238,25 @@ class FrameReader:
             return decoder.decode(self._bytes[_HEADER_NBYTES:end])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(f"the peer sent no message of this protocol: {error}") from error
+
+    def _takes_header(self) -> Bool:
+        """Takes the next header, if it is one of a message that may arrive; `_check_header` says why it is not."""
+        if cython.compiled:
+            begin = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(self._bytes))
+            length: Int = 0
+            count: Int = 0
+            payload: Int = 0
+            if (
+                self._was_greeted
+                and read_header(begin, cython.address(length), cython.address(count), cython.address(payload))
+                and length <= self._largest_message
+                and count <= MOST_DESCRIPTORS
+                and 0 <= payload <= self._largest_payload
+            ):
+                self._length, self._count, self._payload = length, count, payload
+                self._has_header = True
+                return True
+        return False
 
     def _check_header(self) -> None:
         magic, length, count, payload = _HEADER.unpack_from(self._bytes)

@@ -20,7 +20,9 @@ import numpy as np
 
 from headrace.spec import ArraySpec
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.cpython.object import PyObject_LengthHint
+else:
     from headrace.kernels.kinds import Int
 
 Array = np.ndarray[Any, Any]
@@ -74,7 +76,11 @@ class BatchBuffer:
     @property
     def places_left(self) -> int:
         """The number of places that are free."""
-        return operator.length_hint(self.places)
+        if cython.compiled:
+            left: Int = PyObject_LengthHint(self.places, 0)
+            return left
+        else:
+            return operator.length_hint(self.places)
 
     def close(self) -> int:
         """Takes all places that are left, in one step, and returns their number."""

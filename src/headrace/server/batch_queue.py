@@ -17,7 +17,7 @@ from headrace.server.queue_core import BatchQueueInfo, QueueCore
 from headrace.spec import ArraySpec, Signature
 from headrace.system import machine_nbytes
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
-from headrace.trees import build, compile_tree
+from headrace.trees import Leaf, build, compile_tree
 
 Array = np.ndarray[Any, Any]
 
@@ -94,6 +94,7 @@ class BatchQueue(Closing):
             raise ValueError(f"example: expected at least one array, got {example!r:.80}")
         _check_memory(specs.values(), self._batch_size, slots)
         self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
+        self._is_bare = isinstance(self._node, Leaf)
         self._checks = [LeafCheck(path, spec) for path, spec in specs.items()]
         self._read = checked_reader(self._node, self._checks)
         self._core = QueueCore(list(specs.values()), self._batch_size, slots, clock)
@@ -186,6 +187,8 @@ class BatchQueue(Closing):
         return f"BatchQueue({self.signature!r}, batch_size={self._batch_size}, size={size}, {state})"
 
     def _tree(self, arrays: Sequence[Array]) -> Any:
+        if self._is_bare:  # To build a tree takes as long as to copy a small batch.
+            return arrays[0]
         return build(self._node, {leaf.path: array for leaf, array in zip(self._checks, arrays, strict=True)})
 
 

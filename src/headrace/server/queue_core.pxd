@@ -48,3 +48,7 @@ cdef class QueueCore:
     cdef object _announce(self)
     cdef object _call_watchers(self)
     cdef object _info(self, Int index)
+
+cdef object _info_of(
+    Int index, Int size, Int received, Int delivered, Int blocked, Int senders, Int replaced
+)

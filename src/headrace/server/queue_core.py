@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
@@ -216,7 +216,7 @@ class QueueCore:
         """Copies at most so many samples of `columns` into the places left in the open batch; returns their number."""
         buffer: BatchBuffer = self._open
         # One step, so that local senders, who take no lock, get other places.
-        rows = list(islice(buffer.places, most))
+        rows: list[int] = list(buffer.places if most >= self.batch_size else islice(buffer.places, most))
         count: Int = len(rows)
         if count:
             first: Int = rows[0]
@@ -494,12 +494,32 @@ class QueueCore:
             size += len(buffer.done)
         if self._tail is not None:
             size += len(self._tail[0].done)
-        return BatchQueueInfo(
-            index=index,
-            size=size,
-            samples_received=self._delivered + size,
-            samples_delivered=self._delivered,
-            blocked_sends=self._blocked_sends,
-            senders=self._senders,
-            buffers_replaced=self._buffers_replaced,
+        return _info_of(
+            index,
+            size,
+            self._delivered + size,
+            self._delivered,
+            self._blocked_sends,
+            self._senders,
+            self._buffers_replaced,
         )
+
+
+_set_index, _set_size, _set_received, _set_delivered, _set_blocked, _set_senders, _set_replaced = (
+    getattr(BatchQueueInfo, field.name).__set__ for field in fields(BatchQueueInfo)
+)
+
+
+def _info_of(
+    index: Int, size: Int, received: Int, delivered: Int, blocked: Int, senders: Int, replaced: Int
+) -> BatchQueueInfo:
+    """Returns the record of these numbers; its own constructor is a function of Python, which takes longer."""
+    info = object.__new__(BatchQueueInfo)
+    _set_index(info, index)
+    _set_size(info, size)
+    _set_received(info, received)
+    _set_delivered(info, delivered)
+    _set_blocked(info, blocked)
+    _set_senders(info, senders)
+    _set_replaced(info, replaced)
+    return info

@@ -254,16 +254,16 @@ def test_large_rollouts_are_read_in_place_in_the_object_store(take, monkeypatch)
         def frame(seen):
             return np.resize(np.uint8([seen[2] + 1, 3]), 1 << 19)
 
-    def payloads(connection):
-        for frame in received(connection):
-            if len(frame.payload) > 1 << 20:
-                array = np.frombuffer(frame.payload, np.uint8)
-                places.append((array.ctypes.data, array.flags.writeable))
-                assert any(low <= array.ctypes.data < high for low, high in plasma_mappings())
-            yield frame
+    def noting(connection):
+        frame = next_frame(connection)
+        if frame is not None and len(frame.payload) > 1 << 20:
+            array = np.frombuffer(frame.payload, np.uint8)
+            places.append((array.ctypes.data, array.flags.writeable))
+            assert any(low <= array.ctypes.data < high for low, high in plasma_mappings())
+        return frame
 
-    received = CollectorEnd.received
-    monkeypatch.setattr(CollectorEnd, "received", payloads)
+    next_frame = CollectorEnd.next_frame
+    monkeypatch.setattr(CollectorEnd, "next_frame", noting)
     options = {"frames_per_batch": 21, "restart_workers": False, **RAY}
     with hr.AsyncCollector(Frames, lambda seen: np.zeros(len(seen), int), **options) as collector:
         batches = take(collector, 2)
