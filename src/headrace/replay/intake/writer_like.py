@@ -56,7 +56,7 @@ class WriterLike(Protocol):
 
     @property
     def policy_version(self) -> int:
-        """The version stored with each step from now on; it can be set. See `check_version`."""
+        """The version stored with each step from now on, -1 where it is unknown; it can be set."""
 
     @policy_version.setter
     def policy_version(self, version: int) -> None: ...
