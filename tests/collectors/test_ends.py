@@ -34,7 +34,7 @@ def environments(kind):
 @pytest.fixture
 def replay(make_replay):
     # A sample as large as the table shows every item once.
-    return make_replay(SIGNATURE, table(hr.selectors.Uniform(replacement=False)), capacity=4000)
+    return make_replay(SIGNATURE, table(hr.selectors.Uniform(replacement=False)), capacity=400_000)
 
 
 def table(sampler, **options):
