@@ -177,7 +177,7 @@ class FinishedBatches:
         me = threading.get_ident()
         with self._status.changed:
             place = next(place for place, each in enumerate(self._waiting) if each is finished)
-            unsettled = [*reversed(finished.counts.items()), *self._unsettled]
+            unsettled = [*reversed(tuple(finished.counts.items())), *self._unsettled]
             # No call between these: Ctrl-C leaves the batch in one of both (test_interrupts_of_batches.py).
             self.unreturned[me], self._unsettled = finished.batch, unsettled
             del self._waiting[place]
