@@ -137,7 +137,7 @@ sys._is_gil_enabled = lambda: False
 import threading
 from headrace.server import batch_queue, queue_core
 queue = batch_queue.BatchQueue(0, batch_size=7)
-assert queue_core.QueueCore.store.__closure__
+assert not queue_core._HAS_GIL
 def send(sender):
     for number in range({SAMPLES}):
         queue.send(sender * {SAMPLES} + number)
