@@ -135,9 +135,10 @@ def test_a_queue_without_the_interpreters_lock_delivers_each_sample_once():
 import sys
 sys._is_gil_enabled = lambda: False
 import threading
-from headrace.server import batch_queue, queue_core
+from headrace.server import batch_queue
+from headrace.system import has_gil
 queue = batch_queue.BatchQueue(0, batch_size=7)
-assert not queue_core._HAS_GIL
+assert not has_gil()
 def send(sender):
     for number in range({SAMPLES}):
         queue.send(sender * {SAMPLES} + number)
