@@ -139,6 +139,14 @@ from headrace.server import batch_queue
 from headrace.system import has_gil
 queue = batch_queue.BatchQueue(0, batch_size=7)
 assert not has_gil()
+other = batch_queue.BatchQueue(0, batch_size=7)
+other.send(0)
+with other._core._lock:  # The open batch has places.
+    sending = threading.Thread(target=other.send, args=(1,))
+    sending.start()
+    sending.join(0.2)
+    assert sending.is_alive()
+sending.join()
 def send(sender):
     for number in range({SAMPLES}):
         queue.send(sender * {SAMPLES} + number)

@@ -7,51 +7,12 @@ import pytest
 
 import headrace as hr
 from headrace.collectors.inline.writer_output import WriterOutput
-from headrace.leases.forwarding import Steps
 from headrace.replay.public import core_of
 from headrace.replay.shards.replay import ShardedReplay
 from headrace.tables.description.rules import ItemRule
-from headrace.testing import CounterEnv
+from tests.collectors.counting_lanes import SIGNATURE, Lanes
 
-SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
-NOTHING = np.empty(0, np.int64)
 LANES = 3
-
-
-class Lanes:
-    """Lanes that count their steps: observations are `[lane, episode, step]`."""
-
-    def __init__(self):
-        self.episode, self.step = np.zeros((2, LANES), int)
-
-    @property
-    def now(self):
-        return {"observation": np.stack([np.arange(LANES), self.episode, self.step], 1).astype(np.int64)}
-
-    def begin_episodes(self, lanes):
-        self.episode[lanes] += 1
-        self.step[lanes] = 0
-
-    def steps(self, ends):
-        """Takes as many steps as `ends`, bool[T, lanes], has: episodes end where it is True."""
-        seen, finals = [], []
-        for ended in ends:
-            seen.append(self.now["observation"])
-            self.step += 1
-            finals.append(self.now["observation"][ended])
-            self.begin_episodes(ended)
-        shape = (len(ends), LANES)
-        columns = {
-            name: np.zeros((*shape, *spec.shape), spec.dtype) for name, spec in SIGNATURE.columns.items()
-        }
-        columns |= {"observation": np.array(seen), "terminated": ends}
-        rows = {
-            name: np.zeros((ends.sum(), *column.shape[2:]), column.dtype) for name, column in columns.items()
-        }
-        rows |= {"observation": np.concatenate(finals)}
-        return Steps(
-            columns, np.zeros(len(ends), np.int32), NOTHING, NOTHING, np.flatnonzero(ends.ravel()), rows
-        )
 
 
 def table():
@@ -109,7 +70,7 @@ def test_ctrl_c_anywhere_leaves_the_output_usable(made, interrupt_at):
     # CX1, CX7: what is written after it is whole, and no item is there twice or without its next observation.
     output, replay = made()
     for point in itertools.count():
-        lanes, taken = Lanes(), []
+        lanes, taken = Lanes(LANES), []
         lanes.episode += 1000 * point  # So each time has observations of its own.
         within = ["collectors/inline", "step_appender"]
         if not interrupt_at(point, scenario, output, lanes, taken, within=within):
@@ -134,7 +95,7 @@ def test_a_cut_that_found_no_page_can_be_repeated(made, seed):
     # CF2, CQ2: as with a replay of this process.
     rng = np.random.default_rng(seed)
     output, replay = made(64)
-    lanes, refused = Lanes(), {"write": 0, "cut": 0}
+    lanes, refused = Lanes(LANES), {"write": 0, "cut": 0}
 
     def cut(chosen):
         try:
@@ -171,7 +132,7 @@ def free(replay):
 def test_ctrl_c_while_items_wait_loses_nothing_that_was_written(made, monkeypatch):
     # CF2, CX7: as with a replay of this process.
     output, replay = made()
-    lanes, calls = Lanes(), []
+    lanes, calls = Lanes(LANES), []
     steps = lanes.steps(np.zeros((4, LANES), bool))
     wait = output._writer.wait_to_append
 
@@ -196,7 +157,7 @@ def test_ctrl_c_while_items_wait_loses_nothing_that_was_written(made, monkeypatc
 def test_a_cut_whose_items_find_no_memory_has_ended_the_episodes(made, monkeypatch):
     # replay C3: the call raises, and the rows are stored.
     output, replay = made()
-    lanes = Lanes()
+    lanes = Lanes(LANES)
     output.write(lanes.steps(np.zeros((2, LANES), bool)), lanes.now)
     live = core_of(replay).live_table("t")
 

@@ -1,4 +1,4 @@
-"""What clients and their server say to each other, read by a tap between them."""
+"""The messages between clients and their server, recorded by a connection between them."""
 
 import socket
 import threading

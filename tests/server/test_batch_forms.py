@@ -7,8 +7,8 @@ import headrace as hr
 from headrace.leases.channel import Channel
 from headrace.leases.frames import ProtocolError
 from headrace.server.client import known_views
-from headrace.server.client.batch_form import BatchForm
-from headrace.server.client.batches import batch_of
+from headrace.server.client.answers.batch_form import BatchForm
+from headrace.server.client.answers.batches import batch_of
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
 from headrace.server.client.reply import Reply

@@ -28,7 +28,7 @@ STEP = {
 INTEGERS = (0, -1, 1, 2, 3, 64, 1024, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -(2**63), 2**64 - 1)
 FLOATS = (0.0, -1.0, 1e308, float("inf"), float("nan"), 5e-324)
 STRINGS = ("", "r", "t", "p", "q", "b", "w", "..", "observation", "reward", "float64", "PAD", "x" * 1000)
-# What no program below sends.
+# Messages that none of the programs below sends.
 OTHERS = [msgspec.msgpack.encode(Cancel(number=number)) for number in (3, 2**40)]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.server.client.placed_arrays import array_in
+from headrace.server.client.answers.placed_arrays import array_in
 from headrace.server.client.queues.packed_samples import PackedSamples
 from headrace.server.messages.answers import PlacedArray
 from headrace.server.messages.dtypes import dtype_of

@@ -9,11 +9,11 @@ import headrace as hr
 from headrace.leases.channel import Channel
 from headrace.leases.frames import ProtocolError
 from headrace.server.client import link as link_module
-from headrace.server.client.batch_form import BatchForm, split_payload
-from headrace.server.client.batches import batch_of
+from headrace.server.client.answers.batch_form import BatchForm, split_payload
+from headrace.server.client.answers.batches import batch_of
+from headrace.server.client.answers.placed_arrays import named_blocks
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
-from headrace.server.client.placed_arrays import named_blocks
 from headrace.server.client.reply import Reply
 from headrace.server.messages.answers import AnyAnswer, PlacedArray, Sampled, SampledAgain
 from headrace.server.messages.requests import AnyRequest, Ping

@@ -81,7 +81,7 @@ def test_a_key_that_comes_twice_is_refused(replay, table):
 
 
 def test_items_that_a_replaced_server_did_not_take_get_keys_of_the_new_one(tmp_path):
-    """Those of the old one may be in use there: both count from 1."""
+    """Both servers count keys from 1, so the new one may have given the keys of the old one to other items."""
     address = tmp_path / "server.sock"
     old, new = new_replay(), new_replay()
     with old, new:

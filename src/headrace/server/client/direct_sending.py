@@ -12,7 +12,7 @@ from headrace.leases.messages import Message
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
-    from cython.cimports.headrace.kernels.sending import send_pieces
+    from cython.cimports.headrace.kernels.sockets import send_pieces
 else:
     from headrace.kernels.kinds import Bool, Int
 
@@ -90,8 +90,8 @@ class DirectSending:
     def send(self, frame: NumberedFrame, payload: Any, nbytes: Int, rows: Any, row: Int) -> None:
         """Sends a frame, and gives the channel back.
 
-        Whatever the system does not take at once is kept by the channel. If the connection has ended, its next reader
-        notices that.
+        The channel keeps the bytes that the system does not take at once. If the connection has ended, the next call
+        that reads from it raises that.
 
         Args:
             frame: whose number is set.

@@ -24,11 +24,11 @@ from headrace.kernels.readiness import is_readable, wait_until_readable
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye, Message
-from headrace.server.client.batch_form import BatchForm, KnownForms, split_payload
+from headrace.server.client.answers.batch_form import BatchForm, KnownForms, split_payload
+from headrace.server.client.answers.placed_arrays import named_blocks
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.direct_sending import DirectSending, NumberedFrame
 from headrace.server.client.known_views import KnownViews
-from headrace.server.client.placed_arrays import named_blocks
 from headrace.server.client.reply import Reply
 from headrace.server.compression.packing import PayloadPacker
 from headrace.server.compression.unpacking import PayloadUnpacker

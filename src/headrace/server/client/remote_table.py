@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.server.client.batches import batch_of
+from headrace.server.client.answers.batches import batch_of
 from headrace.server.messages.requests import Configure, GetDistribution, GetTableStatistics, Peek
 from headrace.spec import Signature
 from headrace.statistics import TableDistribution, TableStatistics

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
-from headrace.server.client.batch_form import BatchForm
+from headrace.server.client.answers.batch_form import BatchForm
 
 if not cython.compiled:
     from headrace.kernels.kinds import Int

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count, check_mapping, check_seconds
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.server.client.batches import batch_of
+from headrace.server.client.answers.batches import batch_of
 from headrace.server.client.calls import ReplayCalls
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.link import Link

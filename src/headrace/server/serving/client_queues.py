@@ -38,7 +38,7 @@ from headrace.server.queue_core import Array, BatchQueueInfo
 from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.client_blocks import ClientBlocks
 from headrace.server.serving.queue_sender import QueueSender, SharedSamples
-from headrace.server.serving.request_numbers import check_unused
+from headrace.server.serving.requests.request_numbers import check_unused
 from headrace.server.serving.served_queue import ServedQueue, Taker
 from headrace.system import is_sealed
 

@@ -23,7 +23,7 @@ from headrace.server.serving.batches.batch_sender import BatchSender, Send, Send
 from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.client_queues import ClientQueues
 from headrace.server.serving.deadlines import TableDeadlines
-from headrace.server.serving.replay_requests import answer_replay
+from headrace.server.serving.requests.replay_requests import answer_replay
 from headrace.server.serving.samples import ClientSamples
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue

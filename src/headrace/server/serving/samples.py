@@ -33,8 +33,8 @@ from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.batches.batch_sizes import check_batch, item_nbytes
 from headrace.server.serving.batches.sample_sources import SampleSource, SampleSources
 from headrace.server.serving.deadlines import TableDeadlines
-from headrace.server.serving.replay_requests import KEYS
-from headrace.server.serving.request_numbers import check_unused
+from headrace.server.serving.requests.replay_requests import KEYS
+from headrace.server.serving.requests.request_numbers import check_unused
 from headrace.tables.ticket import Ticket
 
 _MOST_WAITING = 1024

@@ -8,7 +8,7 @@ from headrace.leases.selector import PeerSelector
 from headrace.server.messages.answers import Count
 from headrace.server.messages.requests import AwaitVersion, GetWeights, OfWeights
 from headrace.server.serving.batches.batch_sender import BatchSender
-from headrace.server.serving.request_numbers import check_unused
+from headrace.server.serving.requests.request_numbers import check_unused
 from headrace.server.weight_core import WeightCore
 
 _MOST_WAITING = 1024

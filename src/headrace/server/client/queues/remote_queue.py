@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
 from headrace.leases.frames import ProtocolError
-from headrace.server.client.batch_builder import check_columns
+from headrace.server.client.answers.batch_builder import check_columns
+from headrace.server.client.answers.placed_arrays import arrays_of
 from headrace.server.client.connecting import NETWORK_SECONDS
 from headrace.server.client.direct_sending import NumberedFrame
 from headrace.server.client.link import Link
-from headrace.server.client.placed_arrays import arrays_of
 from headrace.server.client.queues.sample_stream import SampleStream
 from headrace.server.client.queues.small_batches import SmallBatches
 from headrace.server.client.reply import Reply

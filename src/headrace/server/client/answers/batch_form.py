@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload, ProtocolError
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.server.client.batch_builder import BatchBuilder
-from headrace.server.client.placed_arrays import array_in, buffer_of, named_blocks
+from headrace.server.client.answers.batch_builder import BatchBuilder
+from headrace.server.client.answers.placed_arrays import array_in, buffer_of, named_blocks
 from headrace.server.messages.answers import Answer, PlacedArray, Sampled, SampledAgain
 from headrace.server.messages.requests import MOST_BATCHES
 from headrace.spec import Signature

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from headrace.errors import HeadraceError
 from headrace.leases.frames import ProtocolError
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.server.client.batch_builder import BatchBuilder
-from headrace.server.client.placed_arrays import arrays_of
+from headrace.server.client.answers.batch_builder import BatchBuilder
+from headrace.server.client.answers.placed_arrays import arrays_of
 from headrace.server.client.reply import Reply
 from headrace.spec import Signature
 from headrace.views.view import View

@@ -1,0 +1,1 @@
+"""Batches out of the answers of a server."""

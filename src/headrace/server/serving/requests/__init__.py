@@ -1,0 +1,1 @@
+"""Requests of one client, and their answers."""
