@@ -104,3 +104,4 @@ def test_items_that_a_replaced_server_did_not_take_get_keys_of_the_new_one(tmp_p
                 keys = [key for batch in new.items("t", 99) for key in batch.info.keys.tolist()]
                 assert len({*keys}) == len(keys) == 6
                 assert keys[3:] == late
+                writer.close()  # Later the goodbye of the new server may come while it waits.
