@@ -196,11 +196,16 @@ def test_seeds_and_weights_while_it_runs(make_replay):
         environments(), Policy(), frames_per_batch=60, num_envs=2, replay_buffer=replay
     ) as collector:
         collector.start()
-        for action in range(1, 4):
+
+        def wait_for_steps():
             before = collector.statistics().frames
             while collector.statistics().frames < before + 50:
-                pass
+                assert collector.statistics().running
+
+        for action in range(1, 4):
+            wait_for_steps()
             collector.update_policy_weights_(weights={"action": np.array(action)})
+        wait_for_steps()
         collector.set_seed(9)
         while collector.getattr_env("seeds")[-1] != 9 and 9 not in collector.getattr_env("seeds"):
             pass
