@@ -250,19 +250,21 @@ def test_put_one_takes_vectors_of_any_width(width):
 
 @pytest.mark.parametrize("width", [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, 5 << 17, (1 << 20) + 3])
 def test_put_one_takes_wide_rows(width):
-    """They are copied in pieces, of which the last may be short; the rows beside them stay."""
+    """They are copied in pieces, of which the last may be short, or past the caches; the rows beside them stay."""
     value = np.random.default_rng(width).integers(0, 256, width, np.uint8)
-    column = np.zeros((3, width), np.uint8)
-    put_one(column, ArraySpec(width, np.uint8), "x")(1, value)
-    assert (column[1] == value).all()
-    assert not column[::2].any()
+    for rows, row in itertools.product((3, 2 + (1 << 22) // width), (0, 1)):
+        column = np.zeros((rows, width), np.uint8)
+        put_one(column, ArraySpec(width, np.uint8), "x")(row, value)
+        assert (column[row] == value).all()
+        assert not np.delete(column, row, 0).any()
 
 
+@pytest.mark.parametrize("rows", [3, 6])
 @pytest.mark.parametrize("begin", [-(1 << 19), -3, -1, 0, 1, 3, 1 << 19])
-def test_put_one_takes_a_wide_row_that_overlaps_its_place(begin):
+def test_put_one_takes_a_wide_row_that_overlaps_its_place(begin, rows):
     """A piece is not written over before it was read."""
-    width = (1 << 20) + 5
-    column = np.random.default_rng(0).integers(0, 256, (3, width), np.uint8)
+    width = (1 << 20) + 16
+    column = np.random.default_rng(0).integers(0, 256, (rows, width), np.uint8)
     value = column.reshape(-1)[width + begin : 2 * width + begin]
     expected = value.copy()
     put_one(column, ArraySpec(width, np.uint8), "x")(1, value)

@@ -1,6 +1,6 @@
 cimport cython
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.string cimport memmove
+from libc.string cimport memcpy, memmove
 from numpy cimport (
     PyArray_CheckExact,
     PyArray_CompareLists,
@@ -14,9 +14,11 @@ from numpy cimport (
     ndarray,
 )
 
+from headrace.kernels.hints cimport hr_settle, hr_stream
 from headrace.kernels.kinds cimport *
 
 cdef Int _PIECE_NBYTES
+cdef Int _KEPT_NBYTES
 
 @cython.final
 cdef class Column:
@@ -27,6 +29,7 @@ cdef class Column:
     cdef object _shape
     cdef object _native
     cdef bint _is_wide
+    cdef bint _is_kept
     cdef bint _is_bool
     cdef bint _is_integer
     cdef bint _is_float32

@@ -20,7 +20,8 @@ from headrace.store.staging import Stage
 
 if cython.compiled:
     from cython.cimports.cpython.long import PyLong_AsLongLongAndOverflow
-    from cython.cimports.libc.string import memmove
+    from cython.cimports.headrace.kernels.hints import hr_settle, hr_stream
+    from cython.cimports.libc.string import memcpy, memmove
     from cython.cimports.numpy import (
         PyArray_CheckExact,
         PyArray_CompareLists,
@@ -40,8 +41,10 @@ Check = Callable[[Any], NDArray[Any]]
 
 NARROW_ROW = 1 << 16
 """Bytes: while a wider row is copied, in ten microseconds or more, other threads go on."""
-# A wide row is copied in pieces of so many bytes: on some processors that is quicker than in one (design/server.md).
+# A wide row is copied in pieces of so many bytes: on some processors that is quicker than in one. In a column of more bytes
+# than caches keep it goes past them, which takes the same time on all that were measured (design/server.md).
 _PIECE_NBYTES = 1 << 18
+_KEPT_NBYTES = 1 << 22
 
 
 class Column:
@@ -70,6 +73,7 @@ class Column:
         is_plain = array.dtype.isnative and array.flags.behaved and first.c_contiguous
         self._rows = len(array) if is_plain else 0
         self._is_wide = self._width > NARROW_ROW
+        self._is_kept = array.nbytes <= _KEPT_NBYTES
         # Which numbers of Python are written here.
         kind = self._dtype.kind if self._shape == () else ""
         self._is_bool = kind == "b"
@@ -145,12 +149,18 @@ class Column:
         if cython.compiled:
             # A value that begins before the row and ends in it would be written over before its end is read:
             # test_put_one_takes_a_wide_row_that_overlaps_its_place.
-            overlaps: Bool = given < to and to < given + self._width
-            piece: Int = self._width if overlaps else _PIECE_NBYTES
-            place: Int = 0
-            while place < self._width:
-                memmove(to + place, given + place, min(piece, self._width - place))
-                place += piece
+            if given < to + self._width and to < given + self._width:
+                memmove(to, given, self._width)
+            elif self._is_kept:
+                place: Int = 0
+                while place < self._width:
+                    memcpy(to + place, given + place, min(_PIECE_NBYTES, self._width - place))
+                    place += _PIECE_NBYTES
+            else:
+                rest: Int = self._width % 16
+                hr_stream(to, given, self._width - rest)
+                memcpy(to + self._width - rest, given + self._width - rest, rest)
+                hr_settle()
 
     def _is_alike(self, value: NDArray[Any]) -> Bool:
         """Returns whether an array has the dtype, the shape and the memory layout of a row."""
