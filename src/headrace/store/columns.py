@@ -41,8 +41,8 @@ Check = Callable[[Any], NDArray[Any]]
 
 NARROW_ROW = 1 << 16
 """Bytes: while a wider row is copied, in ten microseconds or more, other threads go on."""
-# A wide row is copied in pieces of so many bytes: on some processors that is quicker than in one. In a column of more bytes
-# than caches keep it goes past them, which takes the same time on all that were measured (design/server.md).
+# A wide row is copied in pieces of so many bytes: on some processors that is quicker than in one. In a column of more
+# bytes than caches keep it goes past them, which takes the same time on all that were measured (design/server.md).
 _PIECE_NBYTES = 1 << 18
 _KEPT_NBYTES = 1 << 22
 
