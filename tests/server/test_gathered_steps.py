@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.server.client.writers.operation_log import Use
+from headrace.server.client.writers.operation_log import OperationLog
 from headrace.server.client.writers.operation_stream import OperationStream
+from headrace.server.client.writers.operation_use import NO_USE, Use
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import StepMemory
 from headrace.server.messages.operations import AppendSteps
@@ -111,9 +112,13 @@ def test_steps_are_sent_together_up_to_one_mebibyte_and_256_steps(nbytes, togeth
     steps = np.random.default_rng(0).integers(256, size=(together, nbytes), dtype=np.uint8)
     for step in steps:
         assert not buffer.is_full
-        buffer.add({"frame": step})
+        buffer.add({"frame": step}, NO_USE)
     assert buffer.is_full
-    assert bytes(buffer.take()) == steps.tobytes()
+    data = buffer.packed()
+    assert bytes(data) == steps.tobytes()
+    OperationLog(1).add(
+        AppendSteps(writer=0, sequence=together, steps=together, version=0), data, NO_USE, buffer
+    )
     assert (buffer.is_full, buffer.count) == (False, 0)
 
 

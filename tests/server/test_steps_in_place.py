@@ -18,6 +18,8 @@ from headrace.leases.messages import Goodbye
 from headrace.server.addresses import parse_address
 from headrace.server.client.connecting import ServerAccess, connect_writers
 from headrace.server.client.writers import step_memory
+from headrace.server.client.writers.operation_log import OperationLog
+from headrace.server.client.writers.operation_use import NO_USE
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
 from headrace.server.messages.operations import AppendSteps, StepsPlace
@@ -64,6 +66,14 @@ def contents(replay):
 # ---- the memory of a client ----------------------------------------------------------------------------------------
 
 
+def taken(buffer):
+    """The steps of a buffer, which go into an operation."""
+    steps, count = buffer.packed(), buffer.count
+    operation = AppendSteps(writer=0, sequence=count, steps=count, version=0)
+    OperationLog(1).add(operation, steps, NO_USE, buffer)
+    return steps
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=30))
 def test_blocks_are_used_again_only_when_no_steps_refer_to_them(script):
@@ -76,12 +86,12 @@ def test_blocks_are_used_again_only_when_no_steps_refer_to_them(script):
             expected = []
             for _ in range(count):
                 if buffer.is_full:
-                    kept.append((buffer.take(), expected))
+                    kept.append((taken(buffer), expected))
                     expected = []
-                buffer.add({"a": number, "b": number % 100})
+                buffer.add({"a": number, "b": number % 100}, NO_USE)
                 expected.append(number)
                 number += 1
-            kept.append((buffer.take(), expected))
+            kept.append((taken(buffer), expected))
             del kept[:drop]
             for steps, numbers in kept:
                 data = steps.packed() if isinstance(steps, SharedSteps) else bytes(steps)

@@ -16,11 +16,11 @@ SOURCES = (str(Path(hr.__file__).parent), contextlib.__file__)
 
 
 class Interrupt:
-    """KeyboardInterrupt at the `number`-th moment of the library's code inside, or of some functions of it."""
+    """KeyboardInterrupt at the `number`-th moment of the library's code inside, or of some functions or files of it."""
 
-    def __init__(self, number, functions=None):
+    def __init__(self, number, functions=None, folder=""):
         self.number = number
-        self._functions = functions
+        self._functions, self._folder = functions, folder
         self._seen = 0
         self._last = {}
         self._called_python = False
@@ -37,6 +37,8 @@ class Interrupt:
     def _enter(self, frame, event, argument):
         self._called_python = True
         if not frame.f_code.co_filename.startswith(SOURCES) or _is_finalizer(frame):
+            return None
+        if self._folder not in frame.f_code.co_filename:
             return None
         if self._functions is not None and frame.f_code.co_name not in self._functions:
             return None

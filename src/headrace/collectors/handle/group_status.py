@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection
 
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.failures import collector_home
 from headrace.collectors.handle.names import name_workers
 from headrace.collectors.handle.status import WorkerStatus
+from headrace.conditions import SignalSafeCondition
 from headrace.errors import Closed
 from headrace.waits import Wait
 
@@ -34,7 +34,7 @@ class GroupStatus:
 
     def __init__(self) -> None:
         self.home = collector_home()
-        self.changed = threading.Condition()
+        self.changed = SignalSafeCondition()
         self.workers: list[WorkerStatus] = []
         # Replaced, never changed: threads read it without `changed`.
         self.failed: frozenset[int] = frozenset()

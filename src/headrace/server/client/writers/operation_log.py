@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
+from headrace.server.client.writers.operation_use import NO_USE, Use
+from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import SharedSteps
 from headrace.server.messages.operations import (
     AppendEnds,
@@ -24,23 +26,6 @@ from headrace.server.messages.operations import (
 from headrace.server.messages.writing import WriterState
 
 Counts = Mapping[str, int]
-
-
-class Use(NamedTuple):
-    """Upper bounds of what an operation takes at the server.
-
-    Attributes:
-        steps: vector steps.
-        finals: final rows beside the lanes.
-        items: items that it makes.
-    """
-
-    steps: int = 0
-    finals: int = 0
-    items: int = 0
-
-
-NO_USE = Use()
 
 
 class Logged(NamedTuple):
@@ -72,6 +57,7 @@ class OperationLog:
         lanes: number of lanes.
 
     Attributes:
+        sequence: the number of the newest operation.
         flying: operations that the server has not reported to be applied.
         steps, finals, items, nbytes: sums over these.
         history: vector steps that stay in reach of later items.
@@ -80,14 +66,17 @@ class OperationLog:
         streams: after it; see `WriterState`.
         applied: maps tables to the number of items that are known to be applied.
 
-    >>> log = OperationLog(1)
-    >>> log.add(Report(writer=0, sequence=1), b"", Use(steps=3))
+    >>> from headrace.server.client.writers.step_memory import StepMemory
+    >>> from headrace.spec import Signature
+    >>> log, buffer = OperationLog(1), StepBuffer(StepMemory(Signature.like({"n": np.int8(0)}), 1, 0))
+    >>> log.add(Report(writer=0, sequence=1), b"", Use(steps=3), buffer)
     >>> log.confirm(WriterState(writer=0, sequence=1, pending=0, room=0, finals=0, completes=False))
     >>> len(log.flying), log.steps
     (0, 0)
     """
 
     def __init__(self, lanes: int) -> None:
+        self.sequence = 0
         self.flying: deque[Logged] = deque()
         self.steps = self.finals = self.items = self.nbytes = 0
         self.history = 1
@@ -102,13 +91,26 @@ class OperationLog:
         self._mark = _Mark(0, {})
         self._marks: deque[_Mark] = deque()
 
-    def add(self, operation: Operation, payload: Payload | SharedSteps, use: Use) -> None:
-        """Adds the newest operation."""
-        self.flying.append(Logged(operation, payload, use, []))
+    def add(
+        self, operation: Operation, payload: Payload | SharedSteps, use: Use, collected: StepBuffer
+    ) -> None:
+        """Adds the newest operation. It has, or comes after, all collected steps.
+
+        Args:
+            operation: its number is one more than `sequence`; of steps: one more for each of them.
+            payload, use: of it.
+            collected: becomes empty.
+        """
+        logged, nbytes, steps = Logged(operation, payload, use, []), len(payload), _vector_steps(operation)
+        # No call between these: Ctrl-C comes before or after all of them (test_interrupts_of_writers.py).
+        collected.first += steps
+        collected.count, collected.use = 0, NO_USE
         self.steps += use.steps
         self.finals += use.finals
         self.items += use.items
-        self.nbytes += len(payload)
+        self.nbytes += nbytes
+        self.sequence = operation.sequence
+        self.flying.append(logged)
 
     def confirm(self, state: WriterState) -> None:
         """Notes a report of the server."""

@@ -7,6 +7,7 @@ when the connection is busy and at once when it is idle.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -14,7 +15,8 @@ from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import Message, packed
 from headrace.server.client.writers.made_items import MadeItems
-from headrace.server.client.writers.operation_log import NO_USE, OperationLog, Use
+from headrace.server.client.writers.operation_log import Logged, OperationLog
+from headrace.server.client.writers.operation_use import Use
 from headrace.server.client.writers.packed_steps import PackedSteps
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
@@ -70,13 +72,13 @@ class OperationSender(WriterLink):
         self._memory = StepMemory(signature, opening.lanes, shared_nbytes)
         self._buffer = StepBuffer(self._memory)
         self._packed_steps = PackedSteps(signature, opening.lanes)
-        self._buffer_use = NO_USE
         # Whether the collected steps are sent after a moment.
         self._is_gathering = False
         self._version = 0
         self._log = OperationLog(opening.lanes)
         self._was_open = False
-        self._sequence = 0
+        # The number of the last operation that was sent over this connection.
+        self._posted = 0
         self._refusals: dict[int, Exception] = {}
         self._keys = range(0)
         self._is_closing = False
@@ -118,8 +120,8 @@ class OperationSender(WriterLink):
             self._keys = range(0)  # Keys of another server may be in use here.
         link = self._link
         if self._was_open and link is not None:
-            for operation, payload, *_ in self._log.kept():
-                self._post(link, operation, payload)
+            for logged in self._log.kept():
+                self._post(link, logged)
             for request in self._requests.values():
                 link.send(request)
             if not self._log.flying:
@@ -205,29 +207,27 @@ class OperationSender(WriterLink):
         self._send_buffer()
 
     def _send_buffer(self, must: bool = False) -> None:
+        self._post_rest()
         count = self._buffer.count
         if not count:
             return
-        self._is_gathering = False
-        use, self._buffer_use = self._buffer_use, NO_USE
-        steps = self._buffer.take()
-        self._sequence += count
+        steps = self._buffer.packed()
         operation = AppendSteps(
             writer=self._opening.writer,
-            sequence=self._sequence,
+            sequence=self._log.sequence + count,
             must=must,
             steps=count,
             version=self._version,
             place=steps.place if isinstance(steps, SharedSteps) else None,
             is_recorded=self.is_recording,
         )
-        self._send(operation, steps, use)
+        self._is_gathering = False
+        self._send(operation, steps, self._buffer.use)
 
     def _send(self, operation: Operation, payload: Payload | SharedSteps, use: Use) -> None:
-        self._log.add(operation, payload, use)
-        if self._link is not None and self._is_open:
-            self._post(self._link, operation, payload)
-        elif self._end is not None:
+        self._log.add(operation, payload, use, self._buffer)
+        self._post_rest()
+        if self._link is None and self._end is not None:
             raise self._lost()
         if operation.must:
             self._wait(lambda: self.state.sequence >= operation.sequence)
@@ -235,8 +235,22 @@ class OperationSender(WriterLink):
             if error is not None:
                 raise error
 
-    def _post(self, link: Connection, operation: Operation, payload: Payload | SharedSteps) -> None:
+    def _post_rest(self) -> None:
+        """Sends the operations that were not sent over this connection: the newest, or more after Ctrl-C."""
+        link = self._link
+        if link is None or not self._is_open or self._posted >= self._log.sequence:
+            return
+        flying = self._log.flying
+        place = len(flying)
+        while place and flying[place - 1].operation.sequence > self._posted:
+            place -= 1
+        for logged in list(islice(flying, place, None)):
+            # Where Ctrl-C comes between the message and its note, it is sent twice; the server applies it once.
+            self._post(link, logged)
+
+    def _post(self, link: Connection, logged: Logged) -> None:
         """Sends an operation; steps in shared memory become a payload for a server that does not map it."""
+        operation, payload = logged.operation, logged.payload
         if not isinstance(payload, SharedSteps):
             before: Sequence[Message] = ()
             if link.packer is not None and len(payload):
@@ -247,6 +261,7 @@ class OperationSender(WriterLink):
             link.send(operation, payload=payload.payload)
         else:
             link.send(msgspec.structs.replace(operation, place=None), payload=payload.packed())
+        self._posted = operation.sequence
 
     # ---- counts ----------------------------------------------------------------------------------------------------
 
@@ -258,7 +273,7 @@ class OperationSender(WriterLink):
     @property
     def items_flying(self) -> int:
         """Upper bound of the number of items that the operations in flight make."""
-        return self._log.items + self._buffer_use.items
+        return self._log.items + self._buffer.use.items
 
     @property
     def unacknowledged(self) -> int:

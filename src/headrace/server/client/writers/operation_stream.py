@@ -14,8 +14,8 @@ from headrace.leases.frames import Payload
 from headrace.replay.intake.later_made import LaterMade
 from headrace.replay.intake.writer_like import Made
 from headrace.server.client.connecting import NETWORK_SECONDS
-from headrace.server.client.writers.operation_log import NO_USE, Use
 from headrace.server.client.writers.operation_sender import KEYS_TICKET, OperationSender
+from headrace.server.client.writers.operation_use import NO_USE, Use
 from headrace.server.client.writers.step_memory import SharedSteps
 from headrace.server.messages.operations import Operation, Report
 from headrace.server.messages.writing import WaitPending, WantKeys
@@ -48,14 +48,10 @@ class OperationStream(OperationSender):
             if not self._fits(use):
                 self._drain()
                 if not self._fits(use):
-                    self._buffer.add(step)
+                    self._buffer.add(step, use)
                     self._send_buffer(must=True)
                     return
-            self._buffer.add(step)
-            before = self._buffer_use
-            self._buffer_use = Use(
-                before.steps + use.steps, before.finals + use.finals, before.items + use.items
-            )
+            self._buffer.add(step, use)
             if self._buffer.is_full or not (self._log.flying or self._is_gathering):
                 self._send_buffer()
 
@@ -82,9 +78,9 @@ class OperationStream(OperationSender):
         with self._changed:
             self._send_buffer()
             must = is_answered or not self._has_room_for(use)
-            self._sequence += 1
+            sequence = self._log.sequence + 1
             self._send(
-                make(writer=self._opening.writer, sequence=self._sequence, must=must, **fields), payload, use
+                make(writer=self._opening.writer, sequence=sequence, must=must, **fields), payload, use
             )
 
     def put_step(
@@ -105,11 +101,10 @@ class OperationStream(OperationSender):
         with self._changed:
             self._send_buffer()
             must = not self._has_room_for(use)
-            taken = self._buffer.take_only(step, payload)
-            self._sequence += 1
+            taken = self._buffer.packed_only(step, payload)
             operation = make(
                 writer=self._opening.writer,
-                sequence=self._sequence,
+                sequence=self._log.sequence + 1,
                 must=must,
                 place=taken.place if isinstance(taken, SharedSteps) else None,
                 **fields,
@@ -125,7 +120,7 @@ class OperationStream(OperationSender):
 
     def _fits(self, use: Use) -> bool:
         """Whether an operation can be sent without waiting for an answer: the server has pages for it."""
-        log, state, more = self._log, self.state, self._buffer_use
+        log, state, more = self._log, self.state, self._buffer.use
         if len(log.flying) >= _MOST_FLYING or log.nbytes >= _MOST_FLYING_NBYTES:
             return False
         if not (use.steps or use.finals):
@@ -154,7 +149,7 @@ class OperationStream(OperationSender):
         """Returns the items of all operations so far that were not taken yet; a look at them may wait."""
         with self._changed:
             return self._made.take(
-                self._sequence + self._buffer.count, self.state.sequence, self._wait_for_made
+                self._log.sequence + self._buffer.count, self.state.sequence, self._wait_for_made
             )
 
     def _wait_for_made(self, made: LaterMade) -> None:
@@ -169,8 +164,7 @@ class OperationStream(OperationSender):
         """
         with self._changed:
             self._send_buffer()
-            self._sequence += 1
-            sequence = self._sequence
+            sequence = self._log.sequence + 1
             self._send(Report(writer=self._opening.writer, sequence=sequence), b"", NO_USE)
             self._wait(lambda: self.state.sequence >= sequence, self._network_seconds(timeout))
 
@@ -234,7 +228,7 @@ class OperationStream(OperationSender):
             if self._end is not None:
                 return
             self._send_buffer()
-            last = self._sequence
+            last = self._log.sequence
             if self._log.flying and self._is_open:
                 self._wait(
                     lambda: self.state.sequence >= last or self.state.waits or not self._is_open, timeout

@@ -23,8 +23,8 @@ from headrace.replay.padding import read_padding
 from headrace.server.client.writers.given_for_call import GivenForCall
 from headrace.server.client.writers.item_bounds import ItemBounds, is_stream
 from headrace.server.client.writers.lane_lengths import LaneLengths
-from headrace.server.client.writers.operation_log import Use
 from headrace.server.client.writers.operation_stream import OperationStream
+from headrace.server.client.writers.operation_use import Use
 from headrace.server.client.writers.pending_items import PendingItems
 from headrace.server.client.writers.writer_connection import WriterConnection
 from headrace.server.messages.columns import packed_arrays

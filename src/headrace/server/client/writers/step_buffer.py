@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.leases.frames import Payload
+from headrace.server.client.writers.operation_use import NO_USE, Use
 from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
 from headrace.server.messages.columns import packed_arrays
 
@@ -18,66 +19,72 @@ class StepBuffer:
 
     Attributes:
         count: number of steps.
+        use: of these.
+        first: row of the first of them; the rows before are those of operations. `OperationLog.add` changes these.
 
     >>> import numpy as np
     >>> from headrace.spec import Signature
     >>> buffer = StepBuffer(StepMemory(Signature.like({"n": np.int8(0)}), lanes=2, shared_nbytes=0))
-    >>> buffer.add({"n": np.array([1, 2])}); buffer.add({"n": np.array([3, 4])})
-    >>> buffer.take(), buffer.count
-    (b'\x01\x02\x03\x04', 0)
+    >>> buffer.add({"n": np.array([1, 2])}, NO_USE); buffer.add({"n": np.array([3, 4])}, NO_USE)
+    >>> buffer.packed(), buffer.count
+    (b'\x01\x02\x03\x04', 2)
     """
 
     def __init__(self, memory: StepMemory) -> None:
         self._memory = memory
-        self.count = 0
+        self.count, self.use = 0, NO_USE
         self._begin()
 
     def _begin(self) -> None:
         """Takes another block: that of the last steps is their payload, which may have to be sent again."""
-        self._block = self._memory.block()
-        self._columns = self._block.columns
-        # Steps before this one are taken.
-        self._first = 0
+        block = self._memory.block()
+        # No call between these, as in `OperationLog.add`.
+        self._block, self._columns, self.first = block, block.columns, 0
 
     @property
     def is_full(self) -> bool:
-        """Whether no further step fits."""
-        return self._first + self.count == self._block.capacity
+        """Whether these steps must be sent before another one comes."""
+        return self.count > 0 and self.first + self.count == self._block.capacity
 
-    def add(self, step: Mapping[str, Any]) -> None:
+    def add(self, step: Mapping[str, Any], use: Use) -> None:
         """Copies a step: columns `[lanes, ...]`, or without that axis for one lane."""
-        place = self._first + self.count
+        self._write(step)
+        before = self.use
+        more = Use(before.steps + use.steps, before.finals + use.finals, before.items + use.items)
+        # No call between these, as in `OperationLog.add`.
+        self.count += 1
+        self.use = more
+
+    def _write(self, step: Mapping[str, Any]) -> None:
+        """Copies a step behind the others."""
+        if not self.count and self.first:
+            if self.first == self._block.capacity:
+                self._begin()
+            elif self._block.offset < 0:
+                self.first = 0  # The operations have copies.
+        place = self.first + self.count
         for name, column in self._columns.items():
             column[place] = step[name]
-        self.count += 1
 
-    def take(self) -> Payload | SharedSteps:
-        """Returns the steps and empties the buffer."""
-        is_full, count = self.is_full, self.count
-        self.count = 0
-        steps: Payload | SharedSteps
+    def packed(self) -> Payload | SharedSteps:
+        """Returns the steps, which stay until `OperationLog.add`."""
         if self._block.offset >= 0:
-            steps = SharedSteps(self._block, self._first, count)
-            self._first += count
-        elif is_full:
+            return SharedSteps(self._block, self.first, self.count)
+        if self.is_full:
             # The columns lie one behind the other: nothing is copied.
-            steps = self._block.memory.data
-        else:
-            return packed_arrays(column[:count] for column in self._columns.values())
-        if is_full:
-            self._begin()
-        return steps
+            return self._block.memory.data
+        return packed_arrays(column[: self.count] for column in self._columns.values())
 
-    def take_only(self, step: Mapping[str, Any], payload: bytes) -> Payload | SharedSteps:
-        """Returns one step, which was not collected, with other values behind it; the buffer is empty.
+    def packed_only(self, step: Mapping[str, Any], payload: bytes) -> Payload | SharedSteps:
+        """Returns one step, which is not collected, with other values behind it; the buffer is empty.
 
         Args:
             step: see `add`.
             payload: the other values.
         """
-        self.add(step)
-        steps = self.take()
-        if isinstance(steps, SharedSteps):
+        self._write(step)
+        if self._block.offset >= 0:
+            steps = SharedSteps(self._block, self.first, 1)
             steps.payload = payload
             return steps
-        return b"".join((steps, payload))
+        return packed_arrays(column[:1] for column in self._columns.values()) + payload

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headrace.clock import SYSTEM_CLOCK
+from headrace.conditions import SignalSafeCondition
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import Message
@@ -52,7 +53,7 @@ class WriterLink:
         self._opening = opening
         self._peer = peer
         self._timeout = timeout
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = SignalSafeCondition(threading.RLock())
         self._link: Connection | None = None
         self._is_open = False
         self._end: Exception | None = None
@@ -105,7 +106,7 @@ class WriterLink:
 
     def become_inherited(self, error: Exception) -> None:
         """Ends the writer in a forked child, whose parent goes on with it; another thread may have held the lock."""
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = SignalSafeCondition(threading.RLock())
         self._link, self._is_open, self._end = None, False, error
 
     @property
@@ -162,8 +163,8 @@ class WriterLink:
             self._tickets += 1
             ticket = self._tickets
             request = make(writer=self._opening.writer, ticket=ticket, **fields)
-            self._request(ticket, request)
             try:
+                self._request(ticket, request)
                 self._wait(lambda: ticket in self._answers, timeout, message, pending)
             except BaseException:
                 self._requests.pop(ticket, None)

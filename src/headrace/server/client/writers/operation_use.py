@@ -1,0 +1,22 @@
+"""What an operation of a writer takes at the server."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Use(NamedTuple):
+    """Upper bounds of what an operation takes at the server.
+
+    Attributes:
+        steps: vector steps.
+        finals: final rows beside the lanes.
+        items: items that it makes.
+    """
+
+    steps: int = 0
+    finals: int = 0
+    items: int = 0
+
+
+NO_USE = Use()
