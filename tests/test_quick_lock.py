@@ -1,4 +1,4 @@
-"""A lock that compiled code takes without a call of Python."""
+"""Locks that compiled code takes without a call of Python."""
 
 import signal
 import threading
@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace.kernels.quick_lock import QuickLock
+from headrace.kernels.quick_lock import QuickLock, QuickRLock
 
 JOIN = 30
 
 
-def test_one_thread_has_it_at_a_time():
-    lock, inside, most = QuickLock(), [], []
+@pytest.mark.parametrize("kind", [QuickLock, QuickRLock])
+def test_one_thread_has_it_at_a_time(kind):
+    lock, inside, most = kind(), [], []
 
     def take_turns():
         for _ in range(300):
@@ -68,3 +69,25 @@ def test_a_signal_ends_a_wait():
         signal.signal(signal.SIGALRM, before)
     lock.give()
     assert lock.take_now()
+
+
+def test_its_owner_takes_it_again_and_others_wait_until_it_is_given_as_often():
+    lock, has_begun = QuickRLock(), threading.Event()
+
+    def wait():
+        with pytest.raises(RuntimeError, match="does not hold"):
+            lock.release()
+        has_begun.set()
+        with lock:
+            return "taken"
+
+    with ThreadPoolExecutor(1) as threads:
+        with lock:
+            assert lock.acquire()
+            waiting = threads.submit(wait)
+            assert has_begun.wait(JOIN)
+            lock.give()
+            assert not waiting.done()
+        assert waiting.result(JOIN) == "taken"
+    with pytest.raises(RuntimeError, match="does not hold"):
+        lock.give()

@@ -13,4 +13,5 @@ cdef extern from *:
     Lock allocate_lock "PyThread_allocate_lock"() noexcept
     void free_lock "PyThread_free_lock"(Lock lock) noexcept
     void release_lock "PyThread_release_lock"(Lock lock) noexcept nogil
+    Int thread_number "PyThread_get_thread_ident"() noexcept nogil
     Int acquire_within "hr_acquire_within"(Lock lock, Int microseconds) noexcept nogil

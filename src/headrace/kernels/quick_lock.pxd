@@ -11,3 +11,13 @@ cdef class QuickLock:
     cpdef Bool take_now(self) except -1
     cpdef object take(self)
     cpdef object give(self)
+
+@cython.final
+cdef class QuickRLock:
+    cdef QuickLock _inner
+    cdef Int _owner
+    cdef Int _depth
+    cpdef object take(self)
+    cpdef object give(self)
+
+cdef Int _this_thread() noexcept

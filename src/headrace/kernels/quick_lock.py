@@ -1,8 +1,9 @@
-"""A lock that compiled code takes and gives without a call of Python."""
+"""Locks that compiled code takes and gives without a call of Python."""
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import cython
 
@@ -14,6 +15,7 @@ if cython.compiled:
         allocate_lock,
         free_lock,
         release_lock,
+        thread_number,
     )
 else:
     from headrace.kernels.kinds import Bool, Int
@@ -95,3 +97,76 @@ class QuickLock:
 
     def __exit__(self, *_: object) -> None:
         self.give()
+
+
+class QuickRLock:
+    """A `QuickLock` that its owner may take again, as `threading.RLock`.
+
+    Where kernels run as plain Python, `take` and a `try` behind it are not enough: Ctrl-C may come between them, and
+    the lock would stay taken. There a `with` of `threading.RLock` takes their place.
+
+    >>> lock = QuickRLock()
+    >>> with lock, lock:
+    ...     pass
+    >>> lock.release()
+    Traceback (most recent call last):
+    RuntimeError: this thread does not hold the lock
+    """
+
+    def __init__(self) -> None:
+        self._inner = QuickLock()
+        # The thread that holds it, which alone changes both; 0: none does.
+        self._owner = 0
+        self._depth = 0
+
+    def take(self) -> None:
+        """Waits for the lock, and takes it. Ctrl-C ends the wait."""
+        me: Int = _this_thread()
+        if self._owner != me:
+            self._inner.take()
+            self._owner = me
+        self._depth += 1
+
+    def give(self) -> None:
+        """Gives the lock back, as often as it was taken.
+
+        Raises:
+            RuntimeError: another thread holds it, or none.
+        """
+        if self._owner != _this_thread():
+            raise RuntimeError("this thread does not hold the lock")
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+            self._inner.give()
+
+    # The names of `threading`.
+
+    def acquire(self) -> bool:
+        """See `take`."""
+        self.take()
+        return True
+
+    def release(self) -> None:
+        """See `give`."""
+        self.give()
+
+    def __enter__(self) -> None:
+        self.take()
+
+    def __exit__(self, *_: object) -> None:
+        self.give()
+
+
+def _this_thread() -> Int:
+    """Returns the number of this thread, which is not 0."""
+    if cython.compiled:
+        number: Int = thread_number()
+        return number
+    else:
+        return threading.get_ident()
+
+
+def rlock() -> Any:
+    """Returns a `QuickRLock`, where kernels run as plain Python an `RLock`."""
+    return QuickRLock() if cython.compiled else threading.RLock()

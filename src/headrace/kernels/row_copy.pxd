@@ -3,7 +3,7 @@ from headrace.kernels.kinds cimport *
 from numpy cimport (
     PyArray_CheckExact, PyArray_CompareLists, PyArray_DATA, PyArray_DIM, PyArray_DIMS, PyArray_ISCARRAY,
     PyArray_ISCARRAY_RO,
-    PyArray_ISNOTSWAPPED, PyArray_ISWRITEABLE, PyArray_ITEMSIZE, PyArray_NDIM, PyArray_STRIDE, PyArray_TYPE,
+    PyArray_ISNOTSWAPPED, PyArray_ISWRITEABLE, PyArray_ITEMSIZE, PyArray_NBYTES, PyArray_NDIM, PyArray_STRIDE, PyArray_TYPE,
     PyTypeNum_ISNUMBER, ndarray,
 )
 
@@ -16,4 +16,5 @@ cpdef bint write_row(ndarray column, Int row, object value, Int step_rows) excep
 cpdef bint put_row(ndarray column, Int row, object value, Int step_rows) except -1
 cpdef bint put_rows(ndarray column, Int row, ndarray values, Int begin, Int count) except -1
 cpdef void settle_rows() noexcept
+cpdef bytearray joined(list columns)
 cdef bint _is_copied(ndarray column, Int row, ndarray value, Int step_rows) except -1

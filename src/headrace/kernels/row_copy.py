@@ -9,6 +9,7 @@ import cython
 from numpy.typing import NDArray
 
 if cython.compiled:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
     from cython.cimports.headrace.kernels.hints import hr_move, hr_settle, hr_stream
     from cython.cimports.numpy import (
         PyArray_CheckExact,
@@ -21,6 +22,7 @@ if cython.compiled:
         PyArray_ISNOTSWAPPED,
         PyArray_ISWRITEABLE,
         PyArray_ITEMSIZE,
+        PyArray_NBYTES,
         PyArray_NDIM,
         PyArray_STRIDE,
         PyArray_TYPE,
@@ -142,6 +144,28 @@ def put_rows(column: NDArray[Any], row: Int, values: NDArray[Any], begin: Int, c
         return True
     else:
         return False
+
+
+def joined(columns: list[NDArray[Any]]) -> bytearray:
+    r"""Returns the bytes of contiguous arrays, one behind the other.
+
+    >>> import numpy as np
+    >>> joined([np.array([1, 2], np.uint8), np.array([[3]], np.uint8)])
+    bytearray(b'\x01\x02\x03')
+    """
+    if cython.compiled:
+        nbytes: Int = 0
+        for leaf in range(len(columns)):
+            nbytes += PyArray_NBYTES(columns[leaf])
+        found: bytearray = PyByteArray_FromStringAndSize(cython.NULL, nbytes)
+        to = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(found))
+        for leaf in range(len(columns)):
+            size: Int = PyArray_NBYTES(columns[leaf])
+            hr_move(to, cython.cast(cython.p_uchar, PyArray_DATA(columns[leaf])), size)
+            to += size
+        return found
+    else:
+        return bytearray().join([column.data for column in columns])
 
 
 def _is_copied(column: NDArray[Any], row: Int, value: NDArray[Any], step_rows: Int) -> Bool:

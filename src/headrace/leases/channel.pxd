@@ -1,11 +1,12 @@
 from headrace.kernels.kinds cimport Bool, Int, Ints
+from headrace.kernels.quick_lock cimport QuickLock
 from headrace.leases.frames cimport FrameReader, encoded_head
 
 # See `channel.py`. Subclasses in Python replace the methods that are `cpdef`; `_held` is replaced by a test.
 cdef class Channel:
     cdef readonly object _socket
     cdef Bool _passes_descriptors
-    cdef object _sending
+    cdef QuickLock _sending
     cdef readonly FrameReader _reader
     cdef object _unsent
     cdef readonly Int _waiting

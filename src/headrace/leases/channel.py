@@ -6,7 +6,6 @@ import array
 import os
 import select
 import socket
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ import cython
 import numpy as np
 
 from headrace.errors import AuthenticationError, Disconnected
+from headrace.kernels.quick_lock import QuickLock
 from headrace.leases.frames import (
     LARGEST_PAYLOAD,
     MOST_DESCRIPTORS,
@@ -63,7 +63,7 @@ class Channel:
     def __init__(self, connection: socket.socket, messages: Any) -> None:
         self._socket = connection
         self._passes_descriptors = connection.family == getattr(socket, "AF_UNIX", None)
-        self._sending = threading.Lock()
+        self._sending = QuickLock()
         self._reader = FrameReader(messages)
         # Unsent data: bytes, and the descriptors that belong to the first of them.
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
@@ -191,13 +191,16 @@ class Channel:
 
     def keeps(self, message: Message) -> Bool:
         """Adds a message to those that wait for others; returns False, and does nothing, outside of `hold`."""
-        with self._sending:
+        self._sending.take()
+        try:
             if not self._is_held:
                 return False
             data = self._framed((message,), b"", ())
             self._held += [data]
             self._waiting += len(data)
             return True
+        finally:
+            self._sending.give()
 
     def _take_held(self) -> bytes:
         """Returns the messages that wait for others, which wait no more."""
@@ -213,18 +216,20 @@ class Channel:
             Disconnected: the peer is gone.
         """
         # A thread in `send_soon` that has seen the hold would add its message after this call, behind later ones.
-        with self._sending:
+        self._sending.take()
+        try:
             self._is_held = False
             if not self._held:
                 return
             data = self._take_held()
-            try:
-                sent = 0 if self._unsent else self._send_at_once([data])
-                if sent < len(data):
-                    self._keep([data], (), sent)
-                    self._send_unsent()
-            except OSError as error:
-                raise _gone(error) from _cause(error)
+            sent = 0 if self._unsent else self._send_at_once([data])
+            if sent < len(data):
+                self._keep([data], (), sent)
+                self._send_unsent()
+        except OSError as error:
+            raise _gone(error) from _cause(error)
+        finally:
+            self._sending.give()
 
     @property
     def unsent(self) -> int:

@@ -79,7 +79,7 @@ def _queue(samples: list[Sample], name: str) -> dict[str, Any]:
     record = next(sample.queues[name] for sample in reversed(samples) if name in sample.queues)
     return {
         "state": newest.problems.get(name, "open"),
-        **asdict(record),
+        **msgspec.structs.asdict(record),
         "rates": {
             span: changes_over(samples, lambda sample: sample.queues.get(name), SAMPLE_COUNTERS, seconds)
             for span, seconds in _SPANS.items()

@@ -1,7 +1,8 @@
 cimport cython
 
 from headrace.kernels.kinds cimport Bool, Int
-from headrace.kernels.row_copy cimport put_rows
+from headrace.kernels.quick_lock cimport QuickRLock
+from headrace.kernels.row_copy cimport joined, put_rows
 from headrace.server.batch_buffers cimport BatchBuffer, BatchBuffers
 
 # See `queue_core.py`.
@@ -15,7 +16,7 @@ cdef class QueueCore:
     cdef Bool _one_column
     cdef readonly BatchBuffers _buffers
     cdef readonly object _clock
-    cdef readonly object _lock
+    cdef readonly QuickRLock _lock
     cdef object _place_free
     cdef object _batch_full
     cdef Int _free
@@ -39,16 +40,17 @@ cdef class QueueCore:
     cdef Bool _store(self, object values) except -1
     cpdef Int store_rows(self, object columns, Int begin, Int count, object rows=*) except *
     cpdef object announce_filled(self)
+    cdef Int _store_rows(self, object columns, Int begin, Int count, object rows) except *
+    cdef object _bytes_now(self)
     cdef Int _store_some(self, object columns, Int begin, Int most) except *
     cdef Bool _store_in_place(self, object columns, Int begin, Int count, object rows) except -1
     cdef object _copy_adopted(self)
     cdef object _start_batch(self)
     cdef object _full_batch(self)
+    cdef object _take(self, BatchBuffer head, object build, Bool copy)
+    cdef object _take_copied(self, BatchBuffer head, object build)
+    cdef object _taken(self, BatchBuffer head)
     cdef object _free_slot(self)
     cdef object _announce(self)
     cdef object _call_watchers(self)
     cdef object _info(self, Int index)
-
-cdef object _info_of(
-    Int index, Int size, Int received, Int delivered, Int blocked, Int senders, Int replaced
-)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
 import cython
+import msgspec
 import numpy as np
 
 from headrace.clock import Clock
 from headrace.errors import Closed
+from headrace.kernels.quick_lock import rlock
 from headrace.kernels.quiet_condition import QuietCondition
-from headrace.kernels.row_copy import put_rows
+from headrace.kernels.row_copy import joined, put_rows
 from headrace.server.adopted_batch import AdoptedBatch, BlockRows
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.server.sender_sessions import SenderSessions
@@ -31,9 +31,8 @@ Array = np.ndarray[Any, Any]
 _HAS_GIL = has_gil()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchQueueInfo:
-    """A queue at one instant.
+class BatchQueueInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A queue at one instant. A struct of msgspec, which is made, sent and read with each batch.
 
     Attributes:
         index: of the batch returned with it, from 0; from `statistics`, of the next batch.
@@ -79,7 +78,7 @@ class QueueCore:
         self._buffers = BatchBuffers(specs, batch_size, keep=2 * slots)
         self._buffers.provide(slots)
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._place_free = QuietCondition(self._lock)
         self._batch_full = QuietCondition(self._lock)
         # Slots without a batch. A slot gets memory when a batch is opened in it, because a consumer may have dropped
@@ -190,21 +189,30 @@ class QueueCore:
         Raises:
             Closed: the queue is closed; nothing was stored.
         """
+        if cython.compiled:
+            self._lock.take()
+            try:
+                return self._store_rows(columns, begin, count, rows)
+            finally:
+                self._lock.give()
+        else:
+            with self._lock:
+                return self._store_rows(columns, begin, count, rows)
+
+    def _store_rows(self, columns: Sequence[Array], begin: Int, count: Int, rows: BlockRows | None) -> Int:
+        """Does `store_rows` with the lock held."""
+        if self._closed:
+            raise Closed("send: the queue is closed")
+        if rows is not None and self._store_in_place(columns, begin, count, rows):
+            return count
+        if self._adopted is not None:
+            self._copy_adopted()
         stored: Int = 0
-        with self._lock:
-            if self._closed:
-                raise Closed("send: the queue is closed")
-            if rows is not None and self._store_in_place(columns, begin, count, rows):
-                return count
-            if self._adopted is not None:
-                self._copy_adopted()
-            while stored < count:
-                if not self._open.places_left:
-                    if not self._free:
-                        break
-                    self._start_batch()
-                stored += self._store_some(columns, begin + stored, count - stored)
-        return stored
+        while True:
+            stored += self._store_some(columns, begin + stored, count - stored)
+            if stored == count or not self._free:
+                return stored
+            self._start_batch()
 
     def announce_filled(self) -> None:
         """Wakes those who wait for the batches that `store_rows` has filled."""
@@ -220,7 +228,8 @@ class QueueCore:
         count: Int = len(rows)
         if count:
             first: Int = rows[0]
-            for column, values in zip(buffer.columns, columns, strict=True):
+            for leaf in range(len(buffer.columns)):
+                column, values = buffer.columns[leaf], columns[leaf]
                 if not put_rows(column, first, values, begin, count):
                     column[first : first + count] = values[begin : begin + count]
             buffer.done += rows
@@ -318,7 +327,7 @@ class QueueCore:
             DeadlineExceeded, Closed: see `BatchQueue.sample`.
         """
         with self._lock:
-            return self._take(self._wait_for_batch(timeout), build, copy=copy)
+            return self._take(self._wait_for_batch(timeout), build, copy)
 
     def sample_now(self) -> tuple[list[Array], BatchQueueInfo] | None:
         """Returns the arrays of the next full batch, which belong to the caller; None if no batch is full.
@@ -328,7 +337,30 @@ class QueueCore:
         """
         with self._lock:
             head = self._full_batch()
-            return None if head is None else self._take(head, list, copy=True)
+            return None if head is None else self._take(head, list, True)
+
+    def sample_bytes_now(self) -> tuple[bytearray, BatchQueueInfo] | None:
+        """Returns the next full batch as `sample_now` does, its leaves one behind the other."""
+        if cython.compiled:
+            self._lock.take()
+            try:
+                return self._bytes_now()
+            finally:
+                self._lock.give()
+        else:
+            with self._lock:
+                return self._bytes_now()
+
+    def _bytes_now(self) -> tuple[bytearray, BatchQueueInfo] | None:
+        """Does `sample_bytes_now` with the lock held."""
+        head: BatchBuffer | None = self._full_batch()
+        if head is None:
+            return None
+        if not head.is_small:
+            arrays, info = self._take(head, list, True)
+            return joined(arrays), info
+        data = joined(head.columns)
+        return data, self._taken(head)
 
     def _wait_for_batch(self, timeout: float | None) -> BatchBuffer:
         """Waits, with the lock held, until the first pending batch is full."""
@@ -350,7 +382,7 @@ class QueueCore:
         return None
 
     def _take(
-        self, head: BatchBuffer, build: Callable[[list[Array]], Any], *, copy: bool
+        self, head: BatchBuffer, build: Callable[[list[Array]], Any], copy: Bool
     ) -> tuple[Any, BatchQueueInfo]:
         if copy and head.is_small:
             return self._take_copied(head, build)
@@ -376,13 +408,17 @@ class QueueCore:
         self, head: BatchBuffer, build: Callable[[list[Array]], Any]
     ) -> tuple[Any, BatchQueueInfo]:
         batch = build([column.copy() for column in head.columns])
+        return batch, self._taken(head)
+
+    def _taken(self, head: BatchBuffer) -> BatchQueueInfo:
+        """Removes a batch that was copied; returns the state with it."""
         self._pending.popleft()
         self._delivered += self.batch_size
         info = self._info(self._batches)
         self._batches += 1
         self._buffers.put_back(head)
         self._free_slot()
-        return batch, info
+        return info
 
     def empty_message(self, seconds: float) -> str:
         """The message of a `sample` whose time is over."""
@@ -480,8 +516,15 @@ class QueueCore:
             self._watchers = tuple(each for each in self._watchers if each != call)
 
     def _announce(self) -> None:
-        with self._lock:
-            self._call_watchers()
+        if cython.compiled:
+            self._lock.take()
+            try:
+                self._call_watchers()
+            finally:
+                self._lock.give()
+        else:
+            with self._lock:
+                self._call_watchers()
         self._batch_full.notify_all()
 
     def _call_watchers(self) -> None:
@@ -494,7 +537,7 @@ class QueueCore:
             size += len(buffer.done)
         if self._tail is not None:
             size += len(self._tail[0].done)
-        return _info_of(
+        return BatchQueueInfo(
             index,
             size,
             self._delivered + size,
@@ -503,23 +546,3 @@ class QueueCore:
             self._senders,
             self._buffers_replaced,
         )
-
-
-_set_index, _set_size, _set_received, _set_delivered, _set_blocked, _set_senders, _set_replaced = (
-    getattr(BatchQueueInfo, field.name).__set__ for field in fields(BatchQueueInfo)
-)
-
-
-def _info_of(
-    index: Int, size: Int, received: Int, delivered: Int, blocked: Int, senders: Int, replaced: Int
-) -> BatchQueueInfo:
-    """Returns the record of these numbers; its own constructor is a function of Python, which takes longer."""
-    info = object.__new__(BatchQueueInfo)
-    _set_index(info, index)
-    _set_size(info, size)
-    _set_received(info, received)
-    _set_delivered(info, delivered)
-    _set_blocked(info, blocked)
-    _set_senders(info, senders)
-    _set_replaced(info, replaced)
-    return info

@@ -1,6 +1,7 @@
 cimport cython
 
 from headrace.kernels.kinds cimport Bool, Int
+from headrace.kernels.quick_lock cimport QuickLock
 from headrace.leases.channel cimport Channel
 
 # See `direct_sending.py`.
@@ -16,7 +17,7 @@ cdef class NumberedFrame:
 @cython.final
 cdef class DirectSending:
     cdef Channel _channel
-    cdef object _lock
+    cdef QuickLock _lock
     cdef Int _descriptor
     cdef Bool _is_possible
     cdef Bool begin(self) except -1

@@ -76,16 +76,16 @@ class DirectSending:
         The connection must not have ended: its descriptor may be another one's by now.
         """
         if cython.compiled:
-            if not self._is_possible or not self._lock.acquire(False):
+            if not self._is_possible or not self._lock.take_now():
                 return False
             if not (self._channel._waiting or self._channel._is_held):
                 return True
-            self._lock.release()
+            self._lock.give()
         return False
 
     def end(self) -> None:
         """Gives the channel back instead of `send`."""
-        self._lock.release()
+        self._lock.give()
 
     def send(self, frame: NumberedFrame, payload: Any, nbytes: Int, rows: Any, row: Int) -> None:
         """Sends a frame, and gives the channel back.
@@ -114,4 +114,4 @@ class DirectSending:
                     self._channel.bytes_out += taken
                     self._channel._keep(pieces, (), taken)
             finally:
-                self._lock.release()
+                self._lock.give()

@@ -34,6 +34,7 @@ cdef class Link:
     cdef Int _take_numbers(self, Int count) except -1
     cdef object _send(self, object replies, object request, object payload, object parts, object descriptors)
     cpdef Reply ask(self, NumberedFrame frame)
+    cpdef Bool is_answered(self, object reply, object deadline) except -1
     cpdef object look(self)
     cdef object _sleep(self, Float seconds)
     cdef object _wake(self)
@@ -42,11 +43,13 @@ cdef class Link:
     cdef Bool _may_read(self, object reply, Float end) except -1
     cdef object _stop_reading(self)
     cpdef object read_ready(self, Float seconds)
-    cdef object _take_ready(self, Float now)
-    cdef object _look_for_life(self, Float now)
+    cdef object _take_ready(self)
+    cdef object _look_for_life(self)
     cdef object _take(self, object frame)
     cdef object _answered(self, object answer, object payload)
     cdef object _settle(self, Int number, object answer, object payload, object form)
     cpdef Bool _forget(self, Reply reply) except -1
 
+cdef Float _now() noexcept
 cdef Float _seconds_left(Float end) except -1
+cdef Bool _is_done(object reply) except -1

@@ -45,14 +45,16 @@ from headrace.server.messages.answers import (
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks, Sample
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.headrace.kernels.atomics import nanoseconds
+    from cython.cimports.headrace.kernels.instances import is_of
+else:
+    from headrace.kernels.instances import is_of
     from headrace.kernels.kinds import Bool, Float, Int
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
 _MOST_UNSENT_NBYTES = 1 << 31
-_HAVE_FORMS = (Sampled, SampledAgain)
-_HAVE_BLOCKS = (Sampled, SampledAgain, QueueBatch)
 
 
 class Awaited(Protocol):
@@ -265,17 +267,18 @@ class Link:
             raise
         return reply.result()
 
+    @cython.annotation_typing(False)
     def is_answered(self, reply: Awaited, deadline: float | None) -> bool:
         """Waits for an answer until a time; returns whether it is there."""
         end: Float = math.inf if deadline is None else deadline
-        while not reply.is_done:
+        while not _is_done(reply):
             if self._may_read(reply, end):
                 try:
-                    while not _is_done(reply) and time.monotonic() < end:
+                    while not _is_done(reply) and _now() < end:
                         self.read_ready(_seconds_left(end))
                 finally:
                     self._stop_reading()
-            if not _is_done(reply) and time.monotonic() >= end:
+            if not _is_done(reply) and _now() >= end:
                 return False
         return True
 
@@ -341,18 +344,15 @@ class Link:
     def read_ready(self, seconds: Float) -> None:
         """Waits for the socket at most `seconds`, and takes the answers that have come. One thread at a time."""
         try:
-            now = self._clock.monotonic()
-            if not seconds and not self._channel.unsent:
-                self._take_ready(now)
-                return
+            has_data = True
             if self._channel.unsent:
                 has_data = self._send_rest(seconds)
-            else:
+            elif seconds:
                 has_data = wait_until_readable(self._descriptor, seconds)
-            if not has_data:
-                self._look_for_life(now)
-                return
-            self._take_ready(now)
+            if has_data:
+                self._take_ready()
+            else:
+                self._look_for_life()
         except (Disconnected, OSError, ValueError) as error:
             self.fail(error)
 
@@ -364,25 +364,27 @@ class Link:
         self._channel.send_rest()
         return any(events & ~select.POLLOUT for _, events in ready)
 
-    def _take_ready(self, now: Float) -> None:
+    def _take_ready(self) -> None:
         """Takes the answers that have come, without waiting."""
-        before = self._channel.bytes_in
-        for frame in self._channel.receive_ready():
+        channel: Channel = self._channel
+        before: Int = channel.bytes_in
+        channel.read_ready()
+        while (frame := channel.next_frame()) is not None:
             try:
                 self._take(frame)
             finally:
                 if frame.descriptors:
                     frame.close_descriptors()
-        if self._channel.bytes_in == before:
-            self._look_for_life(now)
+        if channel.bytes_in == before:
+            self._look_for_life()
 
-    def _look_for_life(self, now: Float) -> None:
+    def _look_for_life(self) -> None:
         """Asks a server that is silent for a sign of life.
 
         Raises:
             Disconnected: it did not answer.
         """
-        pulse = self._heartbeat.look(now, self._channel.bytes_in)
+        pulse = self._heartbeat.look(self._clock.monotonic(), self._channel.bytes_in)
         if pulse is Pulse.ASK:
             self._channel.send_soon(Ping(), most=_MOST_UNSENT_NBYTES)
         elif pulse is Pulse.GONE:
@@ -395,7 +397,7 @@ class Link:
                 return
             frame = whole
         message = frame.message
-        if isinstance(message, Answer):
+        if is_of(message, Answer):
             self._answered(message, frame.payload)
         elif isinstance(message, GrantBlocks):
             self.blocks.grant(message.blocks, message.sizes, frame.descriptors)
@@ -414,9 +416,10 @@ class Link:
         else:
             self.fail(Closed(f"{self._peer}: {reason}"))
 
-    def _answered(self, answer: Answer, payload: Payload) -> None:
-        form = self._forms.form_of(answer, payload) if isinstance(answer, _HAVE_FORMS) else None
-        if form is None or not isinstance(answer, SampledAgain) or answer.count == 1:
+    def _answered(self, answer: Any, payload: Payload) -> None:
+        is_again = is_of(answer, SampledAgain)
+        form = self._forms.form_of(answer, payload) if is_again or is_of(answer, Sampled) else None
+        if form is None or not is_again or answer.count == 1:
             self._lock.take()
             try:
                 self._settle(answer.number, answer, payload, form)
@@ -430,8 +433,9 @@ class Link:
                 self._settle(number, answer, one, form)
             self._wake()
 
-    def _settle(self, number: Int, answer: Answer, payload: Payload, form: BatchForm | None) -> None:
-        names = named_blocks(answer) if isinstance(answer, _HAVE_BLOCKS) else ()
+    def _settle(self, number: Int, answer: Any, payload: Payload, form: BatchForm | None) -> None:
+        has_blocks = is_of(answer, Sampled) or is_of(answer, SampledAgain) or is_of(answer, QueueBatch)
+        names = named_blocks(answer) if has_blocks else ()
         # If the request was given up, they are given back at once.
         blocks = {each: self.blocks.array(each) for each in names} if names else {}
         reply = self._waiting.pop(number, None)
@@ -439,7 +443,7 @@ class Link:
             listener = self._listeners.get(number)
             if listener is not None:  # Otherwise the request was given up.
                 listener(answer)
-        elif isinstance(answer, Failed):
+        elif is_of(answer, Failed):
             reply.fail(answer.failure.error)
         else:
             reply.form, reply.blocks, reply.answer, reply.payload = form, blocks, answer, payload
@@ -499,8 +503,19 @@ class Link:
             self._channel.close()
 
 
+def _now() -> Float:
+    """Returns `time.monotonic()`."""
+    if cython.compiled:
+        now: Float = nanoseconds() * 1e-9
+        return now
+    else:
+        return time.monotonic()
+
+
 def _seconds_left(end: Float) -> Float:
-    return min(max(end - time.monotonic(), 0.0), _TURN_SECONDS)
+    left: Float = end - _now()
+    turn: Float = _TURN_SECONDS
+    return max(min(left, turn), 0.0)
 
 
 def _is_done(reply: Awaited) -> bool:

@@ -9,6 +9,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import cython
+
 from headrace import forking
 from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
@@ -74,6 +76,7 @@ class Session:
                 self.peer,
             )
 
+    @cython.annotation_typing(False)
     def link(self, timeout: float | None = None) -> Link:
         """Returns the connection, and makes a new one if the last has ended; see `Connected.link`."""
         link = self._link

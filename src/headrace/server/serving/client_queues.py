@@ -6,6 +6,7 @@ import mmap
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import cython
 import numpy as np
@@ -39,10 +40,13 @@ from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.client_blocks import ClientBlocks
 from headrace.server.serving.queue_sender import QueueSender, SharedSamples
 from headrace.server.serving.requests.request_numbers import check_unused
-from headrace.server.serving.served_queue import ServedQueue, Taker
+from headrace.server.serving.served_queue import Batch, Draw, ServedQueue, Taker
 from headrace.system import is_sealed
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.headrace.kernels.instances import is_of
+else:
+    from headrace.kernels.instances import is_of
     from headrace.kernels.kinds import Int
 
 _SESSION_NBYTES = 16
@@ -74,11 +78,18 @@ class ClientQueues:
         self._most_nbytes = most_nbytes
         self._sender = sender
         self._in_place = in_place
+        # Large batches that are compressed may be small, and NumPy's numbers are those of a message here.
+        may_be_small = sender.packer is None and sys.byteorder == "little"
+        self._most_small_nbytes = _MOST_SMALL_NBYTES if may_be_small else -1
         self._senders: dict[str, QueueSender] = {}
         self._takers: dict[int, tuple[ServedQueue, Taker]] = {}
 
-    def take(self, request: OfQueue, frame: Frame) -> None:
+    def take(self, request: Any, frame: Frame) -> None:
         """Answers a request, now or later.
+
+        Args:
+            request: an `OfQueue`.
+            frame: that it came in.
 
         Raises:
             LeaseError: it breaks the protocol.
@@ -87,9 +98,9 @@ class ClientQueues:
         served: ServedQueue | None = self._queues.get(request.queue)
         if served is None:
             raise KeyError(f"no queue {request.queue!r}; there are {', '.join(map(repr, self._queues))}")
-        if isinstance(request, SendSamples):
+        if is_of(request, SendSamples):
             self._opened(request).take(request, frame.payload)
-        elif isinstance(request, TakeBatch):
+        elif is_of(request, TakeBatch):
             self._take_batch(request, served)
         elif isinstance(request, ConfirmSamples):
             self._opened(request).confirm(request)
@@ -167,18 +178,19 @@ class ClientQueues:
 
     def _take_batch(self, request: TakeBatch, served: ServedQueue) -> None:
         self._check_nbytes("a batch", served.core.batch_nbytes)
-        found = served.take_now()
+        found = served.take_now(self._draw_of(served))
         if found is not None:
-            self._deliver(request.number, served, *found)
+            batch, info = found
+            self._deliver(request.number, served, batch, info)
             return
         served.take(self._taker(request.number, served, check_seconds(request.timeout)))
 
     def _taker(self, number: int, served: ServedQueue, timeout: float | None) -> Taker:
         """Returns the taker of a request, which waits from here on."""
 
-        def deliver(arrays: list[Array], info: BatchQueueInfo) -> None:
+        def deliver(batch: Batch, info: BatchQueueInfo) -> None:
             self._takers.pop(number, None)
-            self._deliver(number, served, arrays, info)
+            self._deliver(number, served, batch, info)
 
         def refuse(error: Exception) -> None:
             self._takers.pop(number, None)
@@ -189,28 +201,31 @@ class ClientQueues:
             raise RuntimeError(
                 f"expected at most {_MOST_WAITING} waiting requests of one client for batches, got one more"
             )
-        taker = Taker(timeout, deliver, refuse)
+        taker = Taker(timeout, self._draw_of(served), deliver, refuse)
         self._takers[number] = served, taker
         return taker
 
-    def _deliver(self, number: int, served: ServedQueue, arrays: list[Array], info: BatchQueueInfo) -> None:
+    def _draw_of(self, served: ServedQueue) -> Draw:
+        """Returns how batches of a queue are taken: those that lie in their messages as bytes, others as arrays."""
+        core = served.core
+        return core.sample_bytes_now if core.batch_nbytes <= self._most_small_nbytes else core.sample_now
+
+    def _deliver(self, number: Int, served: ServedQueue, batch: Batch, info: BatchQueueInfo) -> None:
         """Answers with a batch or the tail; no arrays: there is none."""
-        if not arrays:
-            self._sender.send(Done(number=number))
-            return
         try:
-            self._send_batch(number, served, arrays, info)
+            if isinstance(batch, bytearray):
+                rows = served.core.batch_size
+                self._sender.send(SmallQueueBatch(number=number, rows=rows, data=batch, info=info))
+            elif batch:
+                self._send_arrays(number, served, batch, info)
+            else:
+                self._sender.send(Done(number=number))
         except Exception as error:
             self._sender.send(Failed(number=number, failure=failure_of(error)))
 
-    def _send_batch(
+    def _send_arrays(
         self, number: int, served: ServedQueue, arrays: list[Array], info: BatchQueueInfo
     ) -> None:
-        is_small = served.core.batch_nbytes <= _MOST_SMALL_NBYTES and self._sender.packer is None
-        if is_small and sys.byteorder == "little":
-            data = bytearray().join([array.data for array in arrays])
-            self._sender.send(SmallQueueBatch(number=number, rows=len(arrays[0]), data=data, info=info))
-            return
         copies = self._sender.placed_copies(dict(zip(served.columns, arrays, strict=True)))
         self._sender.send_batch(QueueBatch(number=number, arrays=copies.places, info=info), copies)
 

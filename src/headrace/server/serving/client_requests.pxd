@@ -7,3 +7,4 @@ cdef class ClientRequests:
     cdef readonly object _weights
     cdef readonly object _writers
     cdef set _saves
+    cpdef object take(self, object frame)

@@ -18,6 +18,7 @@ from headrace.server.messages import requests
 from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.operations import WriterMessage
+from headrace.server.messages.requests import OfQueue, Request
 from headrace.server.serving.batches.batch_arena import BatchArena
 from headrace.server.serving.batches.batch_sender import BatchSender, Send, SendPacked
 from headrace.server.serving.checkpoints import Checkpoints
@@ -30,7 +31,10 @@ from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.served_weights import ClientWeights, ServedWeights
 from headrace.server.serving.writers.client_writers import ClientWriters
 
-if not cython.compiled:
+if cython.compiled:
+    from cython.cimports.headrace.kernels.instances import is_of
+else:
+    from headrace.kernels.instances import is_of
     from headrace.kernels.kinds import Bool
 
 
@@ -93,17 +97,18 @@ class ClientRequests:
             LeaseError: the message breaks the protocol.
         """
         request = frame.message
-        if not isinstance(request, requests.Request):
-            self._take_other(request, frame)
-            return
         try:
-            if isinstance(request, requests.OfQueue):  # First, since samples come most often.
+            if is_of(request, OfQueue):  # First, since samples come most often.
                 self._queues.take(request, frame)
-            else:
+            elif is_of(request, Request):
                 self._answer(request, frame)
+            else:
+                self._take_other(request, frame)
         except (Disconnected, LeaseError):
             raise
         except Exception as error:
+            if not is_of(request, Request):
+                raise
             self._sender.send(Failed(number=request.number, failure=failure_of(error)))
 
     def _take_other(self, message: Any, frame: Frame) -> None:

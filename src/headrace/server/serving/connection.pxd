@@ -1,5 +1,6 @@
 from headrace.kernels.kinds cimport Bool
 from headrace.leases.channel cimport Channel
+from headrace.server.serving.client_requests cimport ClientRequests
 
 # See `connection.py`.
 cdef class ServedConnection:
@@ -8,7 +9,7 @@ cdef class ServedConnection:
     cdef public object _limits
     cdef Bool _is_unix
     cdef object _handshake
-    cdef public object _requests
+    cdef public ClientRequests _requests
     cdef readonly object _packed
     cdef readonly object _heartbeat
     cdef object _send_answer

@@ -18,6 +18,7 @@ cdef class QueueSender:
     cdef Int _places_taken
     cdef Int _stored_alone
     cdef Bool _is_closed
+    cpdef object take(self, object request, object payload)
     cdef object _keep(self, object samples)
     cdef object _located(self, object request, Int first, Int count, object payload)
     cdef object _ring_rows(self, Int begin, Int count)

@@ -16,6 +16,7 @@ cdef class ServedQueue:
     cdef object __weakref__
     cpdef object serve(self)
     cpdef object announce_filled(self, Bool is_told)
+    cpdef object take_now(self, object draw)
     cdef object _store_waiting(self)
     cdef object _deliver_tail(self)
     cdef object _deliver(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import cython
 
@@ -20,6 +20,11 @@ if not cython.compiled:
     from headrace.kernels.kinds import Bool
 
 
+# The arrays of a batch, or its bytes.
+Batch: TypeAlias = list[Array] | bytearray
+Draw: TypeAlias = Callable[[], tuple[Batch, BatchQueueInfo] | None]
+
+
 class WaitingSender(Protocol):
     """A client whose samples wait for places."""
 
@@ -32,19 +37,21 @@ class Taker:
 
     Args:
         timeout: in seconds; None: without limit.
-        deliver: takes the arrays of the batch.
+        draw: takes a batch out of the queue, without waiting; see `QueueCore.sample_now`.
+        deliver: takes the batch that `draw` returned, or the arrays of the tail.
         refuse: takes the error.
     """
 
     def __init__(
         self,
         timeout: float | None,
-        deliver: Callable[[list[Array], BatchQueueInfo], None],
+        draw: Draw,
+        deliver: Callable[[Batch, BatchQueueInfo], None],
         refuse: Callable[[Exception], None],
     ) -> None:
         self._began = time.monotonic()
         self.deadline = None if timeout is None else self._began + max(timeout, 0.0)
-        self.deliver, self.refuse = deliver, refuse
+        self.draw, self.deliver, self.refuse = draw, deliver, refuse
 
     def is_late(self, now: float) -> bool:
         """Whether its time is over."""
@@ -142,16 +149,20 @@ class ServedQueue:
 
     # ---- taking ----------------------------------------------------------------------------------------------------
 
-    def take_now(self) -> tuple[list[Array], BatchQueueInfo] | None:
+    def take_now(self, draw: Draw) -> tuple[Batch, BatchQueueInfo] | None:
         """Returns a batch; None if no batch is full, or if others wait for one.
+
+        Args:
+            draw: see `Taker`.
 
         Raises:
             Closed: see `BatchQueue.sample`.
         """
         if self._takers:
             return None
-        found = self.core.sample_now()
-        self.serve()
+        found = draw()
+        if self._is_called:
+            self.serve()
         return found
 
     def take(self, taker: Taker) -> None:
@@ -188,7 +199,7 @@ class ServedQueue:
         self._deliver_tail()
         while self._takers:
             try:
-                found = self.core.sample_now()
+                found = self._takers[0].draw()
             except Closed as error:
                 self._takers.popleft().refuse(error)
                 continue

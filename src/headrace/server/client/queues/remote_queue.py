@@ -29,6 +29,11 @@ from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
 from headrace.trees import Leaf, build, compile_tree
 
+if cython.compiled:
+    from cython.cimports.headrace.kernels.instances import is_of
+else:
+    from headrace.kernels.instances import is_of
+
 # The server answers a request that is given up.
 _CANCEL_SECONDS = 1.0
 
@@ -38,6 +43,19 @@ class _Taken(NamedTuple):
 
     link: Link
     reply: Reply
+
+
+class _LatestRequest:
+    """A request for a batch.
+
+    Args:
+        timeout: as the caller gave it.
+        seconds: the same, checked.
+        frame: the request.
+    """
+
+    def __init__(self, timeout: Any, seconds: float | None, frame: NumberedFrame) -> None:
+        self.timeout, self.seconds, self.frame = timeout, seconds, frame
 
 
 class RemoteQueue:
@@ -84,9 +102,8 @@ class RemoteQueue:
         # Requests for batches whose callers gave up: a batch that still comes is for the next caller.
         self._abandoned: deque[_Taken] = deque()
         self._abandoned_tails: deque[_Taken] = deque()
-        # The last request for a batch, and its timeout: most callers always have the same.
-        self._request = self._request_of(None)
-        self._request_seconds: float | None = None
+        # Most callers always give the same timeout.
+        self._latest = _LatestRequest(None, None, self._request_of(None))
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
@@ -139,13 +156,13 @@ class RemoteQueue:
             Closed: the queue is closed and all full batches are taken.
             Disconnected: the server is gone; a batch that was on its way is lost.
         """
-        # Most callers give a number, and the check would be one more function.
-        seconds = timeout if type(timeout) is float and timeout >= 0.0 else check_seconds(timeout)
+        latest = self._latest
+        if timeout is not latest.timeout:
+            seconds = check_seconds(timeout)
+            latest = self._latest = _LatestRequest(timeout, seconds, self._request_of(seconds))
         reply = self._answered(self._abandoned) if self._abandoned else None
         if reply is None:
-            if seconds != self._request_seconds:
-                self._request, self._request_seconds = self._request_of(seconds), seconds
-            reply = self._reply(self._request, seconds, self._abandoned)
+            reply = self._reply(latest.frame, latest.seconds, self._abandoned)
         arrays = self._arrays(reply)
         if not copy:
             for array in arrays:
@@ -180,7 +197,7 @@ class RemoteQueue:
         """
         answer, payload = reply.result()
         try:
-            if isinstance(answer, SmallQueueBatch):
+            if is_of(answer, SmallQueueBatch):
                 return self._small_batches.arrays(answer.rows, answer.data)
             arrays = arrays_of(answer.arrays, payload, reply.blocks)
             check_columns(self.signature, arrays)
