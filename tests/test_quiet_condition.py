@@ -50,6 +50,25 @@ def test_all_waiting_threads_are_woken_and_hold_the_lock(condition, holds):
     assert not condition._sleepers
 
 
+def test_a_wait_gives_up_a_lock_that_is_held_twice():
+    condition, is_there = QuietCondition(threading.RLock()), []
+
+    def bring():
+        with condition:
+            is_there.append(1)
+            condition.notify_all()
+
+    with ThreadPoolExecutor(1) as threads:
+        with condition:
+            bringing = threads.submit(bring)
+            with condition:
+                while not is_there:
+                    assert condition.wait(JOIN)
+            assert is_held(condition)
+        assert not is_held(condition)
+        bringing.result(JOIN)
+
+
 def test_one_thread_is_woken(condition):
     def wait():
         with condition:

@@ -54,6 +54,15 @@ def test_a_synchronous_batch_has_the_rows_of_all_workers(counters, take, workers
     counters(batches, LENGTHS, action=lambda seen: (seen[:, 2] + seen[:, 0]) % 4)
 
 
+def test_a_worker_is_not_woken_between_two_synchronous_batches(take):
+    """Answers to its commits wait for the message that lets it go on."""
+    with hr.MultiCollector(by_worker(LENGTHS, 2), act, sync=True, frames_per_batch=40, num_envs=2) as collector:
+        channels = [handle.peer.channel for handle in collector._group.handles]
+        for _ in range(3):
+            take(collector, 1)
+            assert all(channel._held for channel in channels)
+
+
 @given(
     workers=st.integers(1, 3),
     num_envs=st.integers(1, 3),

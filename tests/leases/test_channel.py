@@ -173,6 +173,54 @@ def test_a_message_that_is_being_held_when_the_hold_ends_is_sent_before_later_on
     other.close()
 
 
+@pytest.mark.parametrize("descriptors", [(), (0,)], ids=["no descriptor", "a descriptor"])
+@pytest.mark.parametrize("holds", [True, False])
+def test_messages_that_may_wait_go_with_the_next_one_and_before_it(holds, descriptors):
+    one, other = Channel.pair(LeaseMessage)
+    if holds:
+        one.hold()
+    for sequence in (1, 2):
+        one.send_later(Ack(writer=0, sequence=sequence))
+    if holds:
+        one.send_held()
+    assert not one.unsent  # Else the thread that listens would wait for the chance to send it.
+    assert not one.bytes_out
+    assert one.send_soon(Ack(writer=0, sequence=3), descriptors=descriptors)
+    frames = [other.receive() for _ in range(3)]
+    assert [frame.message.sequence for frame in frames] == [1, 2, 3]
+    assert [len(frame.descriptors) for frame in frames] == [0, 0, len(descriptors)]
+    for frame in frames:
+        frame.close_descriptors()
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("due", ["another message", "send_waiting"])
+def test_messages_that_may_wait_go_at_the_end_of_a_hold_if_one_is_due(due):
+    one, other = Channel.pair(LeaseMessage)
+    one.send_later(Ack(writer=0, sequence=1))
+    one.hold()
+    if due == "send_waiting":
+        one.send_waiting()
+    else:
+        assert one.send_soon(Ack(writer=0, sequence=2))
+    assert one.unsent
+    assert not one.bytes_out
+    one.send_held()
+    assert other.receive().message.sequence == 1
+    assert not one.unsent
+    one.send_later(Ack(writer=0, sequence=3))
+    one.hold()
+    one.send_held()  # What was due before is sent.
+    sent = one.bytes_out
+    one.send_waiting()
+    one.send_waiting()
+    assert one.bytes_out > sent
+    assert [other.receive().message.sequence for _ in range(2 - (due == "send_waiting"))][-1] == 3
+    one.close()
+    other.close()
+
+
 def test_a_peer_that_ends_is_noticed():
     one, other = socket.socketpair()
     channel = Channel(one, LeaseMessage)

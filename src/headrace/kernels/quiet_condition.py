@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import cython
 
@@ -93,20 +95,24 @@ class QuietCondition(threading.Condition):
     False
     """
 
+    # Of `threading.Condition`: they give up a lock that is held several times, and take it as often.
+    _release_save: Callable[[], Any]
+    _acquire_restore: Callable[[Any], None]
+
     def __init__(self, lock: threading.RLock | threading.Lock) -> None:
         super().__init__(lock)
         self._sleepers: deque[WaitersLock] = deque()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See `threading.Condition.wait`; the lock must be held, and only once."""
+        """See `threading.Condition.wait`; the lock must be held."""
         lock = WaitersLock()
         self._sleepers.append(lock)
         is_notified = False
-        self.release()
+        times = self._release_save()
         try:
             is_notified = lock.acquire_within(_MOST_SECONDS if timeout is None else max(timeout, 0.0))
         finally:
-            self.acquire()
+            self._acquire_restore(times)
             if not is_notified:
                 with suppress(ValueError):  # It was notified meanwhile.
                     self._sleepers.remove(lock)
@@ -130,3 +136,11 @@ class QuietCondition(threading.Condition):
         """See `notify`."""
         if self._sleepers:
             self.notify(len(self._sleepers))
+
+    def take_sleepers(self) -> list[WaitersLock]:
+        """Returns the locks of the threads that wait, which the caller is to release."""
+        sleepers = []
+        with suppress(IndexError):
+            while True:
+                sleepers.append(self._sleepers.popleft())
+        return sleepers

@@ -12,14 +12,18 @@ cdef class Channel:
     cdef readonly Int _waiting
     cdef Bool _has_greeted
     cdef Bool _is_held
+    cdef Bool _is_due
     cdef public object _held
+    cdef Int _held_nbytes
     cdef public Int bytes_in
     cdef public Int bytes_out
     cdef Ints _arrived
     cdef object __weakref__
     cdef object _pieces(self, object messages, object payload, object parts, object descriptors)
     cdef object _keep(self, object pieces, object descriptors, Int sent)
+    cdef object _hold_back(self, object messages)
     cdef bytes _take_held(self)
+    cdef object _send_held(self)
     cdef object _drop_sent(self, Int sent)
     cdef bytes _framed(self, object messages, object payload, object descriptors)
     cdef bytes _greeted(self, object frames)

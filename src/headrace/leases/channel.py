@@ -68,9 +68,10 @@ class Channel:
         # Unsent data: bytes, and the descriptors that belong to the first of them.
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._waiting = 0
-        self._has_greeted = self._is_held = False
-        # Messages that wait for others.
+        self._has_greeted = self._is_held = self._is_due = False
+        # Messages that wait for others; and whether one of them is to be sent at the end of `hold`.
         self._held: list[bytes] = []
+        self._held_nbytes = 0
         self.bytes_in = self.bytes_out = 0
         # Descriptors that came with the bytes read last.
         self._arrived = np.zeros(MOST_DESCRIPTORS, np.int32)
@@ -137,9 +138,8 @@ class Channel:
         """
         with self._sending:
             if self._is_held and not (payload or parts or descriptors):
-                data = self._framed(messages, b"", ())
-                self._held += [data]
-                self._waiting += len(data)
+                self._hold_back(messages)
+                self._is_due = True
                 return True
             pieces = self._pieces(messages, payload, parts, descriptors)
             if self._held:
@@ -193,24 +193,45 @@ class Channel:
         """Adds a message to those that wait for others; returns False, and does nothing, outside of `hold`."""
         self._sending.take()
         try:
-            if not self._is_held:
-                return False
-            data = self._framed((message,), b"", ())
-            self._held += [data]
-            self._waiting += len(data)
-            return True
+            if self._is_held:
+                self._hold_back((message,))
+                self._is_due = True
+            return self._is_held
         finally:
             self._sending.give()
+
+    def send_later(self, *messages: Message) -> None:
+        """Lets messages wait for the next one that is sent, or for `send_waiting`; the peer needs them no earlier."""
+        with self._sending:
+            self._hold_back(messages)
+
+    def send_waiting(self) -> None:
+        """Sends the messages of `send_later`, at the end of `hold` if it was begun.
+
+        Raises:
+            Disconnected: the peer is gone.
+        """
+        with self._sending:
+            if self._is_held:
+                self._is_due = True
+            else:
+                self._send_held()
+
+    def _hold_back(self, messages: Sequence[Message]) -> None:
+        data = self._framed(messages, b"", ())
+        self._held += [data]
+        self._held_nbytes += len(data)
 
     def _take_held(self) -> bytes:
         """Returns the messages that wait for others, which wait no more."""
         data: bytes = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._held.clear()
-        self._waiting -= len(data)
+        self._held_nbytes = 0
+        self._is_due = False
         return data
 
     def send_held(self) -> None:
-        """Ends `hold`.
+        """Ends `hold`. If nothing but messages of `send_later` waits, they go on waiting.
 
         Raises:
             Disconnected: the peer is gone.
@@ -219,22 +240,27 @@ class Channel:
         self._sending.take()
         try:
             self._is_held = False
-            if not self._held:
-                return
-            data = self._take_held()
+            if self._is_due:
+                self._send_held()
+        finally:
+            self._sending.give()
+
+    def _send_held(self) -> None:
+        if not self._held:
+            return
+        data = self._take_held()
+        try:
             sent = 0 if self._unsent else self._send_at_once([data])
             if sent < len(data):
                 self._keep([data], (), sent)
                 self._send_unsent()
         except OSError as error:
             raise _gone(error) from _cause(error)
-        finally:
-            self._sending.give()
 
     @property
     def unsent(self) -> int:
-        """Number of bytes that the system has not taken yet."""
-        return self._waiting
+        """Number of bytes that the system has not taken yet; without messages of `send_later` that wait for others."""
+        return self._waiting + (self._held_nbytes if self._is_held else 0)
 
     def send_rest(self) -> bool:
         """Sends unsent bytes as far as the system takes them; returns whether everything is sent.

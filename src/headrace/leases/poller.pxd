@@ -1,6 +1,7 @@
 cimport cython
 
 from headrace.kernels.kinds cimport Float, Int, Longs
+from headrace.kernels.quiet_condition cimport WaitersLock
 
 # See `poller.py`.
 @cython.final
@@ -9,4 +10,4 @@ cdef class Poller:
     cdef dict _keys
     cdef Int _descriptor
     cdef Longs _found
-    cpdef list wait(self, Float seconds)
+    cpdef list wait(self, Float seconds, list[WaitersLock] sleepers)

@@ -13,7 +13,10 @@ from typing import Any
 import cython
 import numpy as np
 
+from headrace.kernels.quiet_condition import WaitersLock
+
 if cython.compiled:
+    from cython.cimports.headrace.kernels.locks import Lock, release_lock
     from cython.cimports.headrace.kernels.polling import HAS_EPOLL, wait_ready
 else:
     from headrace.kernels.kinds import Float, Int
@@ -27,10 +30,10 @@ class Poller:
     >>> reading, writing = os.pipe()
     >>> poller = Poller()
     >>> poller.watch(reading, READ, "a pipe")
-    >>> poller.wait(0.0), os.write(writing, b"x"), poller.wait(1.0)
+    >>> poller.wait(0.0, []), os.write(writing, b"x"), poller.wait(1.0, [])
     ([], 1, [('a pipe', 1)])
     >>> poller.watch(reading, 0, None)
-    >>> poller.wait(0.0)
+    >>> poller.wait(0.0, [])
     []
     >>> poller.close(); os.close(reading); os.close(writing)
     """
@@ -72,13 +75,25 @@ class Poller:
             self._selector.modify(descriptor, events)
             self._keys[descriptor] = name, events
 
-    def wait(self, seconds: Float) -> list[tuple[Any, int]]:
-        """Waits for at most so many seconds; returns the names of what is ready, with the events."""
+    def wait(self, seconds: Float, sleepers: list[WaitersLock]) -> list[tuple[Any, int]]:
+        """Waits for at most so many seconds; returns the names of what is ready, with the events.
+
+        Args:
+            seconds: to wait at most.
+            sleepers: of threads that are woken first. The interpreter lock is free from before the last of them is woken
+                until the wait is over: a woken thread does not find it taken.
+        """
+        last: WaitersLock | None = sleepers.pop() if sleepers else None
+        for sleeper in sleepers:
+            sleeper.release()
         if cython.compiled and self._descriptor >= 0:
             milliseconds: Int = cython.cast(Int, seconds * 1000.0)
             if milliseconds < seconds * 1000.0:
                 milliseconds += 1
+            woken: Lock = cython.NULL if last is None else last._lock
             with cython.nogil:
+                if woken:
+                    release_lock(woken)
                 count: Int = wait_ready(self._descriptor, milliseconds, cython.address(self._found[0]))
             if count < 0:
                 raise OSError(-count, os.strerror(-count))
@@ -90,6 +105,8 @@ class Poller:
                     name, events = key
                     found.append((name, self._found[2 * place + 1] & events))
             return found
+        if last is not None:
+            last.release()
         return [(self._keys[key.fd][0], events) for key, events in self._selector.select(seconds)]
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ cdef class PeerSelector:
     cdef list _timers
     cdef object _timer_numbers
     cdef object _left
+    cdef set _changed
     cdef Poller _poller
     cdef int _wake_read
     cdef int _wake_write
@@ -30,6 +31,7 @@ cdef class PeerSelector:
     cdef object _make_timed_calls(self, Float now)
     cdef Bool _has_ended(self) except -1
     cdef object _make_calls(self)
+    cdef list _take_sleepers(self)
     cdef object _serve_ready(self, Float timeout)
     cdef object _serve(self, object peer, Int events)
     cdef object _resume(self, object peer)

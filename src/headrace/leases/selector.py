@@ -25,6 +25,7 @@ import cython
 
 from headrace.errors import Disconnected
 from headrace.forking import ForkFollowers
+from headrace.kernels.quiet_condition import QuietCondition, WaitersLock
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Message
@@ -113,6 +114,8 @@ class PeerSelector:
         self._timer_numbers = count()
         # Set when the peers that they are of are forgotten, and what was the last one's is given back.
         self._left: deque[threading.Event] = deque()
+        # Conditions whose waiting threads are woken when the thread has nothing else to do.
+        self._changed: set[QuietCondition] = set()
         self._poller: Poller | None = None
         self._wake_read = self._wake_write = -1
 
@@ -173,6 +176,15 @@ class PeerSelector:
     def call_at(self, seconds: float, call: Callable[[], None]) -> None:
         """Makes a call in the thread when `time.monotonic()` has come to `seconds`; it must not raise."""
         self.call_soon(lambda: heapq.heappush(self._timers, (seconds, next(self._timer_numbers), call)))
+
+    def notify_later(self, condition: QuietCondition) -> None:
+        """Notifies all threads that wait for a condition when the thread has nothing else to do; called in the thread.
+
+        A thread that is woken while this one goes on waits for the interpreter lock, again and again. And this one takes
+        that lock in a moment in which the other gives it up: if both share a processor with a third thread that is busy,
+        the system may run that one for some milliseconds before the lock is given back.
+        """
+        self._changed.add(condition)
 
     def _start(self) -> None:
         self._poller = Poller()
@@ -248,6 +260,15 @@ class PeerSelector:
                 self._look_at(self._peers)
             elif now >= next_look:
                 self._look_at(self._waiting)
+        for sleeper in self._take_sleepers():
+            sleeper.release()
+
+    def _take_sleepers(self) -> list[WaitersLock]:
+        """Returns the locks of the threads that `notify_later` is to wake."""
+        sleepers: list[WaitersLock] = []
+        while self._changed:
+            sleepers += self._changed.pop().take_sleepers()
+        return sleepers
 
     def _seconds_until(self, then: Float, now: Float) -> Float:
         """Returns the seconds until a time, or until the first timer."""
@@ -281,7 +302,7 @@ class PeerSelector:
 
     def _serve_ready(self, timeout: Float) -> None:
         assert self._poller is not None
-        for peer, events in self._poller.wait(timeout):
+        for peer, events in self._poller.wait(timeout, self._take_sleepers()):
             if peer is None:
                 os.read(self._wake_read, 4096)
             elif isinstance(peer, _Listener):

@@ -49,7 +49,7 @@ class TlsChannel(Channel):
     @property
     def unsent(self) -> int:
         """Number of bytes that the system has not taken yet, those included that are encrypted already."""
-        return self._waiting + len(self._ciphertext)
+        return super().unsent + len(self._ciphertext)
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
         """See `Channel.send`. It does the handshake too, so no other thread may receive before.

@@ -11,11 +11,23 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.failures import collector_home
 from headrace.collectors.handle.names import name_workers
 from headrace.collectors.handle.status import WorkerStatus
-from headrace.conditions import SignalSafeCondition
 from headrace.errors import Closed
+from headrace.kernels.quiet_condition import QuietCondition
+from headrace.leases.selector import PEERS
 from headrace.waits import Wait
 
 _log = logging.getLogger(__name__)
+
+
+class _Changed(QuietCondition):
+    """A condition whose waiting threads are woken when the thread that listens to the workers has nothing else to do."""
+
+    def notify_all(self) -> None:
+        """See `PeerSelector.notify_later`."""
+        if PEERS.is_current_thread:
+            PEERS.notify_later(self)
+        else:
+            super().notify_all()
 
 
 class GroupStatus:
@@ -34,7 +46,7 @@ class GroupStatus:
 
     def __init__(self) -> None:
         self.home = collector_home()
-        self.changed = SignalSafeCondition()
+        self.changed = _Changed(threading.RLock())
         self.workers: list[WorkerStatus] = []
         # Replaced, never changed: threads read it without `changed`.
         self.failed: frozenset[int] = frozenset()

@@ -86,6 +86,7 @@ class WorkerHandle:
             partial(self._failed, self),
             partial(self._ended, self),
             self.last_step.note,
+            partial(self._is_collecting, self),
             self._may_step,
         )
         return WorkerPeer(
@@ -172,6 +173,13 @@ class WorkerHandle:
         with suppress(Disconnected):
             parts = [memoryview(payload)] if payload else []
             PEERS.send(peer, *messages, parts=parts, descriptors=descriptors, most=_MOST_UNSENT_NBYTES)
+
+    def answer(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Sends messages of the lease protocol; answers to steps and pages wait for the next `Progress`."""
+        if self.peer.takes_pages and not descriptors:
+            self.peer.channel.send_later(*messages)
+        else:
+            self.send(*messages, descriptors=descriptors)
 
     def send_reset(self, reset: Seed | Reset) -> None:
         """Asks the worker to reset environments before its next step."""

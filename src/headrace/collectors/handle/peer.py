@@ -45,6 +45,7 @@ class PeerCalls(NamedTuple):
         failed: called when the worker has reported the exception that ends it.
         ended: called once, after the last message, with the reason.
         stepped: called when the worker, which shares no memory, has taken a step.
+        is_collecting: returns whether the worker has begun a rollout that is not complete.
         may_step: returns whether the worker is to collect, and waits for nothing.
     """
 
@@ -53,6 +54,7 @@ class PeerCalls(NamedTuple):
     failed: Callable[[], None]
     ended: Callable[[BaseException], None]
     stepped: Callable[[], None]
+    is_collecting: Callable[[], bool]
     may_step: Callable[[], bool]
 
 
@@ -73,6 +75,8 @@ class WorkerPeer:
         ready: n, T and the worker's policy; None before the worker is ready.
         not_stored: columns that the policy adds and the replay lacks, as far as is known.
         rows: the worker's rows; None before it is ready and after the end.
+        takes_pages: whether the thread that listens takes in steps or a page: a `Progress` comes before the worker needs
+            a page for the answer.
         paused_at: number of the pause for which the worker stands still; None: it steps.
         has_ended: set when the last message was processed.
     """
@@ -99,6 +103,7 @@ class WorkerPeer:
         self.ready: Ready | None = None
         self.not_stored: list[str] = []
         self.rows: WorkerRows | None = None
+        self.takes_pages = False
         self.paused_at: int | None = None
         self.has_ended = threading.Event()
         # When it reported the exception that ends it; None: it did not.
@@ -108,10 +113,20 @@ class WorkerPeer:
         """See `Peer.take`."""
         rows = self.rows
         match frame.message:
-            case Commit() | Return() | Unpin() if rows is not None:
+            case Commit() | Return() if rows is not None:
+                self.takes_pages = True
+                try:
+                    rows.take(frame)
+                finally:
+                    self.takes_pages = False
+            case Unpin() if rows is not None:
                 rows.take(frame)
             case Progress() as progress if rows is not None:
                 self._calls.progressed(progress, rows)
+                # A worker between two rollouts reads answers to its commits with the message that lets it go on. Were it
+                # woken for them, the system might move it to the processor of another worker.
+                if self._calls.is_collecting():
+                    self.channel.send_waiting()
             case Stepped():
                 self._calls.stepped()
             case RowsHeld():

@@ -37,10 +37,10 @@ def new_rows(
     """
     replay, num_envs = options.replay_buffer, handle.ready.num_envs
     if replay is None:
-        return WorkerRows(handle.ready, handle.send)
+        return WorkerRows(handle.ready, handle.answer)
     if not isinstance(replay, Replay):
         forwarded = _forwarded(options, status, handle, unblocked, fail)
-        return WorkerRows(handle.ready, handle.send, forwarded)
+        return WorkerRows(handle.ready, handle.answer, forwarded)
     core = core_of(replay)
     page_rows = core.store.arrays.page_rows
     if num_envs > page_rows:
@@ -50,7 +50,7 @@ def new_rows(
         )
     items = ReplayItems(core, options.rules(), unblocked)
     # While workers collect freely, the learner may remove items.
-    return WorkerRows(handle.ready, handle.send, items, lambda: status.is_running and core.items_may_leave())
+    return WorkerRows(handle.ready, handle.answer, items, lambda: status.is_running and core.items_may_leave())
 
 
 def _forwarded(
