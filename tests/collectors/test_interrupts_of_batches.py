@@ -22,6 +22,32 @@ OF_WORKERS = (
     "collectors/statistics.py:Tally.",
     "collectors/batches/handing_out",
 )
+# All that lets workers begin rollouts.
+ADMITTING = (
+    "collectors/multi_collector.py:MultiCollector.next",
+    "collectors/multi/",
+    "collectors/statistics.py:Tally.",
+    "collectors/updates/shared",
+    "collectors/handle/handle.py",
+    "leases/selector",
+)
+BEGINNING = ("collectors/multi/collection.py:Collection.begin", "leases/selector.py:PeerSelector.submit")
+
+
+class Constant:
+    """A policy whose weights change nothing."""
+
+    def __init__(self):
+        self.weights = {"w": np.zeros(1)}
+
+    def __call__(self, observation):
+        return np.zeros(len(observation), int)
+
+    def state_dict(self):
+        return self.weights
+
+    def load_state_dict(self, weights):
+        self.weights = weights
 
 
 def received(collector, interrupt_at, point, within):
@@ -123,3 +149,55 @@ def test_a_batch_of_workers_that_was_not_returned_is_part_of_the_state(interrupt
         assert again.worker_idx == batch.worker_idx
         assert collector.statistics().frames == frames
         assert collector.next(timeout=40).frames == 4
+
+
+def check_workers(batches, sync):
+    """No step of a worker is missing, and none comes twice."""
+    steps = {}
+    for batch in batches:
+        for lane, counts in enumerate(batch["t"].tolist()):
+            steps.setdefault(lane if sync else batch.worker_idx, []).extend(counts)
+    assert set(steps) <= {0, 1}
+    for counts in steps.values():
+        assert counts == [step % 500 for step in range(len(counts))]
+
+
+@pytest.mark.parametrize("how", ["next", "published", "state"])
+@pytest.mark.parametrize("kind", [{"sync": True}, {"sync": False}, {"sync": False, "max_staleness": 1}])
+def test_workers_go_on(interrupt_at, how, kind):
+    # CX1, CX7, CV7, CV8: wherever Ctrl-C comes, no worker is forgotten, and none begins twice.
+    make = {"num_workers": 2, "num_envs": 1, "frames_per_batch": 4, **kind}
+    with hr.MultiCollector(lambda: CounterEnv(500), Constant(), **make) as collector:
+        batches = [collector.next(timeout=40)]
+
+        def ask():
+            if how == "published":
+                collector.update_policy_weights_({"w": np.ones(1)})
+            elif how == "state":
+                collector.state_dict()
+            batches.append(collector.next(timeout=40))
+
+        for point in itertools.count():
+            place = interrupt_at(point, ask, within=ADMITTING)
+            if place is None:
+                break
+            batches += [collector.next(timeout=40) for _ in range(3)]
+        check(batches, collector.statistics())
+        check_workers(batches, kind["sync"])
+        assert {batch.worker_idx for batch in batches} == ({None} if kind["sync"] else {0, 1})
+    assert point > 20
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_workers_begin(interrupt_at, sync):
+    # CX1
+    make = {"num_workers": 2, "num_envs": 1, "frames_per_batch": 4, "sync": sync}
+    for point in itertools.count():
+        with hr.MultiCollector(lambda: CounterEnv(500), **make) as collector:
+            batches, place = received(collector, interrupt_at, point, BEGINNING)
+            batches += [collector.next(timeout=40) for _ in range(3)]
+            check(batches, collector.statistics())
+            check_workers(batches, sync)
+        if place is None:
+            break
+    assert point

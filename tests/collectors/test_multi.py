@@ -56,7 +56,9 @@ def test_a_synchronous_batch_has_the_rows_of_all_workers(counters, take, workers
 
 def test_a_worker_is_not_woken_between_two_synchronous_batches(take):
     """Answers to its commits wait for the message that lets it go on."""
-    with hr.MultiCollector(by_worker(LENGTHS, 2), act, sync=True, frames_per_batch=40, num_envs=2) as collector:
+    with hr.MultiCollector(
+        by_worker(LENGTHS, 2), act, sync=True, frames_per_batch=40, num_envs=2
+    ) as collector:
         channels = [handle.peer.channel for handle in collector._group.handles]
         for _ in range(3):
             take(collector, 1)

@@ -215,20 +215,16 @@ def test_free_running_goes_on_with_the_rollout_under_way(make_replay):
     assert sorted(places.tolist()) == list(range(saved.frames, total))
 
 
-class Turns:
-    """A lock that tells when a thread has to wait for it."""
+class Turns(threading.Condition):
+    """A condition that tells when a thread has to wait for it."""
 
     def __init__(self):
-        self.lock, self.is_waited_for = threading.Lock(), threading.Event()
+        super().__init__()
+        self.is_waited_for = threading.Event()
 
-    def acquire(self, timeout):
-        if self.lock.acquire(blocking=False):
-            return True
+    def wait(self, timeout=None):
         self.is_waited_for.set()
-        return self.lock.acquire(timeout=timeout)
-
-    def release(self):
-        self.lock.release()
+        return super().wait(timeout)
 
 
 @pytest.mark.parametrize("other", ["state", "pause"])

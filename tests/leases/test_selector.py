@@ -85,3 +85,23 @@ def test_waiting_threads_are_woken_when_the_last_peer_has_gone(selector):
         assert threads.submit(wait).result(JOIN)
     assert peer.has_ended.wait(JOIN)
     ours.close()
+
+
+def test_a_call_is_made_in_the_thread_and_its_outcome_returned(selector):
+    condition = QuietCondition(threading.RLock())
+    ours, other = Channel.pair(LeaseMessage)
+    peer = Changing(selector, ours, condition)
+    selector.add(peer)
+    assert selector.submit(threading.get_ident).result(JOIN) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        selector.submit(lambda: 1 // 0).result(JOIN)
+    assert selector.submit(lambda: selector.submit(lambda: 7).result(JOIN)).result(JOIN) == 7
+    other.close()
+    assert peer.has_ended.wait(JOIN)
+    ours.close()
+
+
+def test_a_call_without_peers_is_made_at_once(selector):
+    assert selector.submit(threading.get_ident).result(0) == threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        selector.submit(lambda: 1 // 0).result(0)

@@ -210,6 +210,7 @@ class MultiCollector(CollectorBase):
                 raise RuntimeError(
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
+        self._group.pauses.end_forgotten()
         if self._updater.receivers.have_news:
             self._updater.receive()
         if self._options.update_at_each_batch:

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.kernels.quiet_condition import WaitersLock
 
 if cython.compiled:
-    from cython.cimports.headrace.kernels.locks import Lock, release_lock
+    from cython.cimports.headrace.kernels.locks import release_lock
     from cython.cimports.headrace.kernels.polling import HAS_EPOLL, wait_ready
 else:
     from headrace.kernels.kinds import Float, Int
@@ -80,8 +80,8 @@ class Poller:
 
         Args:
             seconds: to wait at most.
-            sleepers: of threads that are woken first. The interpreter lock is free from before the last of them is woken
-                until the wait is over: a woken thread does not find it taken.
+            sleepers: of threads that are woken first. The interpreter lock is free from before the last of them is
+                woken until the wait is over: a woken thread does not find it taken.
         """
         last: WaitersLock | None = sleepers.pop() if sleepers else None
         for sleeper in sleepers:
@@ -90,10 +90,9 @@ class Poller:
             milliseconds: Int = cython.cast(Int, seconds * 1000.0)
             if milliseconds < seconds * 1000.0:
                 milliseconds += 1
-            woken: Lock = cython.NULL if last is None else last._lock
             with cython.nogil:
-                if woken:
-                    release_lock(woken)
+                if last is not None:
+                    release_lock(last._lock)
                 count: Int = wait_ready(self._descriptor, milliseconds, cython.address(self._found[0]))
             if count < 0:
                 raise OSError(-count, os.strerror(-count))

@@ -16,10 +16,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import cython
 
@@ -47,6 +48,7 @@ _PAUSE_SECONDS = 0.5
 _LOGGER = logging.getLogger(__name__)
 _FOLLOWERS = ForkFollowers()
 _READ, _WRITE = READ, WRITE
+_Returned = TypeVar("_Returned")
 
 
 class Peer(Protocol):
@@ -173,6 +175,30 @@ class PeerSelector:
         with suppress(BlockingIOError):  # It is awake.
             os.write(self._wake_write, b"x")
 
+    def submit(self, call: Callable[[], _Returned]) -> Future[_Returned]:
+        """Makes a call in the thread, soon; in this one if that thread does not run, because there is no peer.
+
+        So Ctrl-C, which comes to the main thread alone, ends no call in the middle: the caller has asked for all of it,
+        or for nothing. The call must not wait.
+
+        Returns:
+            What it returns or raises.
+        """
+        made: Future[_Returned] = Future()
+
+        def make() -> None:
+            try:
+                made.set_result(call())
+            except BaseException as error:
+                made.set_exception(error)
+
+        with self._lock:
+            if self._thread is not None and not self.is_current_thread:
+                self.call_soon(make)
+                return made
+        make()
+        return made
+
     def call_at(self, seconds: float, call: Callable[[], None]) -> None:
         """Makes a call in the thread when `time.monotonic()` has come to `seconds`; it must not raise."""
         self.call_soon(lambda: heapq.heappush(self._timers, (seconds, next(self._timer_numbers), call)))
@@ -180,9 +206,9 @@ class PeerSelector:
     def notify_later(self, condition: QuietCondition) -> None:
         """Notifies all threads that wait for a condition when the thread has nothing else to do; called in the thread.
 
-        A thread that is woken while this one goes on waits for the interpreter lock, again and again. And this one takes
-        that lock in a moment in which the other gives it up: if both share a processor with a third thread that is busy,
-        the system may run that one for some milliseconds before the lock is given back.
+        A thread that is woken while this one goes on waits for the interpreter lock, again and again. And this one
+        takes that lock in a moment in which the other gives it up: if both share a processor with a third thread that
+        is busy, the system may run that one for some milliseconds before the lock is given back.
         """
         self._changed.add(condition)
 

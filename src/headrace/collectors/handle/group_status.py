@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Changed(QuietCondition):
-    """A condition whose waiting threads are woken when the thread that listens to the workers has nothing else to do."""
+    """A condition whose waiting threads the thread that listens to the workers wakes as the last thing that it does."""
 
     def notify_all(self) -> None:
         """See `PeerSelector.notify_later`."""

@@ -75,8 +75,8 @@ class WorkerPeer:
         ready: n, T and the worker's policy; None before the worker is ready.
         not_stored: columns that the policy adds and the replay lacks, as far as is known.
         rows: the worker's rows; None before it is ready and after the end.
-        takes_pages: whether the thread that listens takes in steps or a page: a `Progress` comes before the worker needs
-            a page for the answer.
+        takes_pages: whether the thread that listens takes in steps or a page: a `Progress` comes before the worker
+            needs a page for the answer.
         paused_at: number of the pause for which the worker stands still; None: it steps.
         has_ended: set when the last message was processed.
     """
@@ -123,8 +123,8 @@ class WorkerPeer:
                 rows.take(frame)
             case Progress() as progress if rows is not None:
                 self._calls.progressed(progress, rows)
-                # A worker between two rollouts reads answers to its commits with the message that lets it go on. Were it
-                # woken for them, the system might move it to the processor of another worker.
+                # A worker between two rollouts reads answers to its commits with the message that lets it go on. Were
+                # it woken for them, the system might move it to the processor of another worker.
                 if self._calls.is_collecting():
                     self.channel.send_waiting()
             case Stepped():

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from headrace.collectors.multi.staleness import Staleness
 from headrace.collectors.multi.turns import LongestIdle, Turns
@@ -21,6 +23,18 @@ class Grant(Protocol):
     def __call__(self, worker_idx: int, *, at_random: bool) -> None:
         """Tells it so."""
         ...
+
+
+class _Suspension(NamedTuple):
+    """One `with` block of `Admission.suspended`.
+
+    Attributes:
+        thread: that lets no worker begin.
+        number: of those so far.
+    """
+
+    thread: int
+    number: int
 
 
 class Admission:
@@ -43,6 +57,10 @@ class Admission:
         is_blocked: returns whether this worker may begin no rollout now; `unblocked` follows.
         grant: lets a worker begin a rollout.
         turns: the order of the workers; None: the one that has been idle for longest comes first.
+        submit: makes a call where Ctrl-C does not come, soon.
+
+    Ctrl-C must not end a method in the middle, so a thread that it may come to calls `request`, `published` and
+    `suspended` alone.
 
     >>> begun = []
     >>> admission = Admission(
@@ -64,6 +82,7 @@ class Admission:
         is_blocked: Callable[[int], bool],
         grant: Grant,
         turns: Turns | None = None,
+        submit: Callable[[Callable[[], None]], object] = lambda call: call(),
     ) -> None:
         self._tally = tally
         self._frames = frames
@@ -73,6 +92,7 @@ class Admission:
         self._is_blocked = is_blocked
         self._grant = grant
         self._staleness = Staleness(max_staleness)
+        self._submit = submit
         # Workers that are owed rollouts.
         self._turns: Turns = LongestIdle(len(frames)) if turns is None else turns
         self._owed = [0] * len(frames)
@@ -84,7 +104,9 @@ class Admission:
         self._begun = 0
         # Asked for as whole batches, which are begun even where a part of one reaches the total.
         self._by_batch = False
-        self._is_suspended = False
+        # By which no worker may begin.
+        self._suspension: _Suspension | None = None
+        self._suspensions = itertools.count()
         self._lock = threading.Lock()
 
     def owe(self, worker_idx: int, count: int = 1) -> None:
@@ -155,22 +177,29 @@ class Admission:
         return dropped
 
     def published(self) -> None:
-        """Notes that new weights were published."""
+        """Notes that new weights were published. Any thread calls it."""
         with self._lock:
             self._staleness.published()
-        self._settle()
+        if self._staleness.is_bounded:
+            self._submit(self._settle)
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """The learner waits for a batch within a `with` block."""
-        with self._lock:
-            self._staleness.request()
+        """The learner waits for a batch within a `with` block. Any thread calls it."""
+        learner = threading.get_ident()
         try:
-            self._settle()
+            with self._lock:
+                self._staleness.request(learner)
+            if self._staleness.is_bounded:
+                self._submit(self._settle)
+            suspension = self._suspension
+            if suspension is not None and suspension.thread == learner:
+                # Ctrl-C has ended `suspended` before it could take that back.
+                self._submit(partial(self._go_on, suspension))
             yield
         finally:
             with self._lock:
-                self._staleness.end_request()
+                self._staleness.end_request(learner)
 
     @property
     def order(self) -> Sequence[int] | None:
@@ -224,15 +253,21 @@ class Admission:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Lets no worker begin a rollout for the time of a `with` block."""
-        with self._lock:
-            self._is_suspended = True
+        """Lets no worker begin a rollout for the time of a `with` block. Any thread calls it."""
+        suspension = _Suspension(threading.get_ident(), next(self._suspensions))
         try:
+            with self._lock:
+                self._suspension = suspension
             yield
         finally:
-            with self._lock:
-                self._is_suspended = False
-            self._settle()
+            self._submit(partial(self._go_on, suspension))
+
+    def _go_on(self, suspension: _Suspension) -> None:
+        with self._lock:
+            if self._suspension != suspension:  # Another one has begun meanwhile.
+                return
+            self._suspension = None
+        self._settle()
 
     def state_dict(self, in_progress: Sequence[bool]) -> dict[str, Any]:
         """Returns the rollouts that were begun, and those that are owed.
@@ -271,7 +306,7 @@ class Admission:
 
     def _may_begin(self) -> bool:
         """Whether a rollout of a worker that is not blocked may begin."""
-        if self._is_suspended or not self._staleness.may_begin:
+        if self._suspension is not None or not self._staleness.may_begin:
             return False
         # Rows that will be masked are not known yet, so those under way count in full.
         return self._by_batch or self._total < 0 or self._tally.frames + self._frames_under_way < self._total

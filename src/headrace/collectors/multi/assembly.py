@@ -97,11 +97,14 @@ class Assembly:
             for worker_idx, each in enumerate(views)
         ]
 
-    def begin(self) -> bool:
-        """Notes that a batch is asked for, and none is complete or asked for; returns whether workers wait for that."""
-        if self._is_synchronous:
-            self._arrays, self._counts = None, {}
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether one rollout of each worker makes a batch."""
         return self._is_synchronous
+
+    def begin(self) -> None:
+        """Notes that a synchronous batch is asked for, and none is complete or asked for."""
+        self._arrays, self._counts = None, {}
 
     def add(self, worker_idx: int, rollout: BlockReader, counts: StepCounts) -> Finished | None:
         """Takes in a complete rollout; returns the batch that is complete with it.

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -23,17 +25,30 @@ from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.messages import Preempt, Proceed, Progress
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly
-from headrace.collectors.multi.finished import ANY_THREAD, FinishedBatches
+from headrace.collectors.multi.finished import FinishedBatches
 from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.multi.pauses import ANY_THREAD
 from headrace.collectors.multi.staleness import ahead_within
 from headrace.collectors.multi.turns import Rotation
 from headrace.collectors.statistics import Tally
 from headrace.collectors.updates.shared import SharedWeights
+from headrace.leases.selector import PEERS
 
 _log = logging.getLogger(__name__)
 
 # Rollouts that a worker may be ahead of the learner.
 _ROLLOUTS_AHEAD = 2
+
+
+def _submit(call: Callable[[], None]) -> None:
+    """Makes a call in the thread that listens to the workers, and does not wait for it."""
+    PEERS.submit(call).add_done_callback(_log_failure)
+
+
+def _log_failure(made: Future[None]) -> None:
+    error = made.exception()
+    if error is not None:
+        _log.error("workers could not be told to go on", exc_info=error)
 
 
 class Collection:
@@ -93,6 +108,7 @@ class Collection:
             lambda worker_idx: not handles[worker_idx].may_begin,
             self._grant,
             turns,
+            _submit,
         )
         self._threads = CopyThreads(options.copy_threads)
         ready = [handle.ready for handle in handles]
@@ -129,6 +145,10 @@ class Collection:
 
     def begin(self, *, running: bool) -> bool:
         """Begins to collect, freely into a replay or for iteration; returns False if it has begun already."""
+        return PEERS.submit(partial(self._begin, running=running)).result()
+
+    def _begin(self, *, running: bool) -> bool:
+        """Does what `begin` says; the thread that listens to the workers calls it."""
         with self._status.changed:
             if self._status.is_running or self._status.is_iterating:
                 return False

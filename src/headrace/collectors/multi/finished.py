@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any
 
@@ -19,11 +20,10 @@ from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly, Finished
+from headrace.collectors.multi.pauses import ANY_THREAD
 from headrace.collectors.statistics import Tally
 from headrace.collectors.updates.shared import SharedWeights
-
-# In place of a thread's identifier.
-ANY_THREAD = 0
+from headrace.leases.selector import PEERS
 
 
 class FinishedBatches:
@@ -35,11 +35,10 @@ class FinishedBatches:
         assembly: makes the batches.
         admission: tells workers to begin rollouts.
         handles: of the workers.
-        handed_out: called after each batch, with the workers that collected it.
+        handed_out: called after each batch with the workers that collected it, in the thread that listens to them.
         weights: returns those of the workers, which are held while workers collect a batch that was asked for.
 
     Attributes:
-        hands_out: whether a thread is about to hand out a batch: one at a time, so that batches are counted in order.
         unreturned: by thread, a batch that was counted; the call that returns it sets this to None.
     """
 
@@ -61,12 +60,20 @@ class FinishedBatches:
         self._handed_out = handed_out
         self._weights = weights
         self._waiting: deque[Finished] = deque()
-        self.hands_out = False
+        # The thread that is about to hand out a batch: one at a time, so that batches are counted in order.
+        self._handing_out: int | None = None
         self.unreturned: dict[int, Batch | None] = {}
-        # Rollouts that were handed out, the newest first: their workers do not know it yet.
+        # Rollouts that were handed out: their workers do not know it yet.
         self._unsettled: list[tuple[int, StepCounts]] = []
-        # Whether the workers have begun a batch because it was asked for.
+        # Whether the workers have begun a batch because it was asked for; and the call that lets them.
         self._is_asked = False
+        self._asking: Future[None] | None = None
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether another thread is about to hand out a batch."""
+        # Ctrl-C may have ended this thread's own call before it could take that back.
+        return self._handing_out not in (None, threading.get_ident())
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -98,12 +105,12 @@ class FinishedBatches:
                 place = self._place()
                 assert place is not None
                 finished = self._waiting[place]
-                self.hands_out = True
+                self._handing_out = threading.get_ident()
             return self._hand_out(finished)
         finally:
             if finished is not None:
                 with status.changed:
-                    self.hands_out = False
+                    self._handing_out = None
                     status.changed.notify_all()
 
     def _not_returned(self) -> Batch | None:
@@ -126,11 +133,28 @@ class FinishedBatches:
             return False
         if all(handle.stands_still for handle in self._handles):
             raise RuntimeError(ALL_WAIT)  # Rules: collectors CR7
-        if not self._status.failed and self._assembly.begin():
-            self._is_asked = True
-            self._weights().hold()
-            self._admission.owe_batch()
+        if not self._status.failed and self._assembly.is_synchronous:
+            self._request_batch()
         return False
+
+    def _request_batch(self) -> None:
+        """Lets the workers begin a batch; `changed` of the status is held."""
+        if self._asking is not None and self._asking.done():
+            self._asking.result()
+        self._weights().hold()
+        self._asking = PEERS.submit(self._begin_batch)
+
+    def _begin_batch(self) -> None:
+        """Lets the workers begin a batch unless they have; the thread that listens to them calls it."""
+        with self._status.changed:
+            try:
+                if not (self._is_asked or self._status.failed) and self._place() is None:
+                    self._assembly.begin()
+                    self._is_asked = True
+                    self._admission.owe_batch()
+            except BaseException:
+                self._status.changed.notify_all()  # The waiting thread raises it.
+                raise
 
     def _describe(self) -> str:
         """Describes a wait: its reason, and the event that can end it."""
@@ -177,7 +201,7 @@ class FinishedBatches:
         me = threading.get_ident()
         with self._status.changed:
             place = next(place for place, each in enumerate(self._waiting) if each is finished)
-            unsettled = [*reversed(tuple(finished.counts.items())), *self._unsettled]
+            unsettled = [*self._unsettled, *finished.counts.items()]
             # No call between these: Ctrl-C leaves the batch in one of both (test_interrupts_of_batches.py).
             self.unreturned[me], self._unsettled = finished.batch, unsettled
             del self._waiting[place]
@@ -186,9 +210,14 @@ class FinishedBatches:
 
     def _settle(self) -> None:
         """Lets workers whose rollouts were handed out go on; where Ctrl-C came before that, the next call does it."""
-        while self._unsettled:
-            worker_idx, counts = self._unsettled[-1]
-            del self._unsettled[-1]
+        if self._unsettled:
+            PEERS.submit(self._settle_all).result()
+
+    def _settle_all(self) -> None:
+        """Does what `_settle` says; the thread that listens to the workers calls it."""
+        with self._status.changed:
+            unsettled, self._unsettled = self._unsettled, []
+        for worker_idx, counts in unsettled:
             self._tally.workers[worker_idx].add(counts, 1)
             self._handed_out([worker_idx])
 

@@ -50,7 +50,9 @@ def new_rows(
         )
     items = ReplayItems(core, options.rules(), unblocked)
     # While workers collect freely, the learner may remove items.
-    return WorkerRows(handle.ready, handle.answer, items, lambda: status.is_running and core.items_may_leave())
+    return WorkerRows(
+        handle.ready, handle.answer, items, lambda: status.is_running and core.items_may_leave()
+    )
 
 
 def _forwarded(

@@ -13,6 +13,10 @@ from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.messages import Pause, Resume
 from headrace.errors import DeadlineExceeded
+from headrace.leases.selector import PEERS
+
+# In place of a thread's identifier.
+ANY_THREAD = 0
 
 
 class Pauses:
@@ -27,8 +31,10 @@ class Pauses:
         self._status = status
         self._handles = handles
         self._numbers = itertools.count()
-        # Held by the thread that pauses workers or lets them go on, and by the one whose `pause` is under way.
-        self._turns, self._pausing = threading.Lock(), threading.Lock()
+        # The thread that pauses workers or lets them go on.
+        self._turns, self._turn_of = threading.Condition(), ANY_THREAD
+        # Held by the thread whose `pause` is under way.
+        self._pausing = threading.Lock()
 
     @contextmanager
     def pause(self, timeout: float) -> Iterator[None]:
@@ -67,14 +73,32 @@ class Pauses:
         if self._status.home.is_elsewhere:  # A lock that a thread of the parent held is never released here.
             yield
             return
-        if not self._turns.acquire(timeout=max(0.0, timeout)):
-            raise DeadlineExceeded(
-                f"waited {timeout:.3g} s for another thread that saves or loads the state, or pauses the workers"
-            )
         try:
+            with self._turns:
+                if not self._turns.wait_for(self._may_take_turn, max(0.0, timeout)):
+                    raise DeadlineExceeded(
+                        f"waited {timeout:.3g} s for another thread that saves or loads the state, or pauses the "
+                        "workers"
+                    )
+                self._turn_of = threading.get_ident()
             yield
         finally:
-            self._turns.release()
+            with self._turns:
+                if self._turn_of == threading.get_ident():
+                    self._turn_of = ANY_THREAD
+                    self._turns.notify()
+
+    def _may_take_turn(self) -> bool:
+        # Ctrl-C may have ended this thread's own block before it could give its turn back.
+        return self._turn_of in (ANY_THREAD, threading.get_ident())
+
+    def end_forgotten(self) -> None:
+        """Lets workers go on that stand still for a call of this thread, if Ctrl-C ended it before they could.
+
+        Called while the workers do not run freely: then nothing else lets them stand still for longer than a call.
+        """
+        if self._status.pause_wanted is not None and self._may_take_turn():
+            self.end()
 
     def begin(self, timeout: float) -> None:
         """Asks the workers to pause. Waits until they stand still and all their steps are committed."""
@@ -89,8 +113,11 @@ class Pauses:
 
     def end(self) -> None:
         """Lets the workers go on. In a forked child, which may leave `pause` too, it does nothing."""
-        if self._status.home.is_elsewhere:
-            return
+        if not self._status.home.is_elsewhere:
+            PEERS.submit(self._end).result()
+
+    def _end(self) -> None:
+        """Does what `end` says; the thread that listens to the workers calls it."""
         with self._status.changed:
             self._status.pause_wanted = None
             for handle in self._handles:

@@ -38,7 +38,13 @@ class Staleness:
         self._ahead: list[int] = []
         # Whether a batch was handed out, and neither new weights nor a request for another batch have followed.
         self._publication_due = False
-        self._requests = 0
+        # Threads that wait for a batch.
+        self._learners: set[int] = set()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a bound."""
+        return self._bound is not None
 
     @property
     def may_begin(self) -> bool:
@@ -47,7 +53,7 @@ class Staleness:
         return (
             self._bound is None
             or ahead + self._publication_due <= self._bound
-            or (self._requests > 0 and not ahead)
+            or (len(self._learners) > 0 and not ahead)
         )
 
     @property
@@ -74,14 +80,14 @@ class Staleness:
         """Notes that new weights are published: later rollouts begin with them."""
         self._publication_due = False
 
-    def request(self) -> None:
-        """Notes that the learner waits for a batch; `end_request` follows."""
+    def request(self, learner: int) -> None:
+        """Notes that a thread waits for a batch; `end_request` follows."""
         self._publication_due = False
-        self._requests += 1
+        self._learners.add(learner)
 
-    def end_request(self) -> None:
-        """Notes that the learner waits no longer."""
-        self._requests -= 1
+    def end_request(self, learner: int) -> None:
+        """Notes that the thread waits no longer."""
+        self._learners.discard(learner)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the workers of the rollouts that were begun, and whether a publication is due."""
