@@ -15,6 +15,8 @@ from typing import Any
 
 import cython
 
+from headrace.conditions import SignalSafeCondition
+
 if cython.compiled:
     from cython.cimports.cpython.exc import PyErr_CheckSignals
     from cython.cimports.headrace.kernels.atomics import nanoseconds
@@ -86,7 +88,7 @@ class WaitersLock:
             self._lock.release()
 
 
-class QuietCondition(threading.Condition):
+class QuietCondition(SignalSafeCondition):
     """A condition for threads that hand work over to each other.
 
     >>> condition = QuietCondition(threading.RLock())
