@@ -22,7 +22,8 @@ if not cython.compiled:
 
 # The arrays of a batch, or its bytes.
 Batch: TypeAlias = list[Array] | bytearray
-Draw: TypeAlias = Callable[[], tuple[Batch, BatchQueueInfo] | None]
+# As text: gcc warns of what Cython makes of `| None` outside of functions.
+Draw: TypeAlias = "Callable[[], tuple[Batch, BatchQueueInfo] | None]"
 
 
 class WaitingSender(Protocol):
