@@ -101,7 +101,7 @@ def serve(
         )
     if token == "":
         raise ValueError("token: expected a text of at least one character; None is no token")
-    uvicorn, app_module, access = _libraries()
+    uvicorn, app_module, access = page_libraries()
     if token is None and not access.is_loopback(host):
         raise ValueError(
             f"host: {host!r} can be reached from other machines; expected a token as well, got none"
@@ -149,8 +149,12 @@ def _signature(replay: Any) -> Signature | None:
     return found if isinstance(found, Signature) else None
 
 
-def _libraries() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """Imports the optional libraries and the modules that need them."""
+def page_libraries() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """Imports the optional libraries of a page, and the modules that need them.
+
+    Raises:
+        ImportError: the extra `server` is not installed.
+    """
     try:
         import uvicorn
 

@@ -288,6 +288,15 @@ def test_check_finds_settings_that_do_not_fit_together(tmp_path, old, new, messa
     assert message in done.output
 
 
+@pytest.mark.parametrize("options", [["--check"], []])
+def test_a_page_needs_the_extra(tmp_path, monkeypatch, options):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    (tmp_path / "s.toml").write_text(f"{CONFIG}\n[page]\n")
+    done = command(tmp_path / "s.toml", *options)
+    assert done.exit_code == 2
+    assert 's.toml:24: page: hr.monitor.serve needs uvicorn: pip install "headrace[server]"' in done.output
+
+
 def test_an_address_in_use_is_a_failure(settings, tmp_path):
     with hr.Replay(SIGNATURE, [hr.Table.queue("t", 9)]) as replay, hr.Server({"r": replay}) as server:
         settings(CONFIG.replace("tcp://127.0.0.1:0", server.address))

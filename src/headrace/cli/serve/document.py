@@ -71,10 +71,10 @@ class Document:
 
     @contextmanager
     def at(self, key: Key) -> Iterator[None]:
-        """Turns the ValueError or TypeError of a block into the error of a key."""
+        """Turns the ValueError, TypeError or ImportError of a block into the error of a key."""
         try:
             yield
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, ImportError) as error:
             raise self.error(*self._of_argument(key, str(error))) from error
 
     def _of_argument(self, key: Key, text: str) -> tuple[Key, str]:

@@ -15,6 +15,7 @@ from headrace.cli.serve.checkpoints import open_replay, save
 from headrace.cli.serve.settings import Settings
 from headrace.monitor import Monitor
 from headrace.monitor import serve as serve_page
+from headrace.monitor.monitor import page_libraries
 from headrace.replay.public import Replay
 from headrace.server.batch_queue import BatchQueue
 from headrace.server.serving.server import Server
@@ -63,6 +64,9 @@ class Service:
         if checkpoint is not None:
             checkpoint = msgspec.structs.replace(checkpoint, load_newest=False)
         self._new_server(replace(self._settings, replays=in_memory, checkpoint=checkpoint))
+        if self._settings.page is not None:
+            with self._settings.document.at(("page",)):
+                page_libraries()
 
     def run(self, announce: Callable[[Ready], None], wait: Callable[[float | None], bool]) -> None:
         """Starts, serves until `wait` says that it is enough, and saves the replays.
