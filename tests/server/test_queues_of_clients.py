@@ -847,6 +847,23 @@ def counted_messages(monkeypatch, before=lambda first: None):
     return found
 
 
+def test_samples_that_wait_for_places_keep_their_values():
+    """Each comes in a message of its own, whose payload the server copies into the same memory if it need not wait."""
+    queue = hr.BatchQueue(0, 1, num_buffers=2)
+    with hr.Server({"q": queue}) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        remote.send(0)
+        remote.wait()
+        if remote._stream._lone is not None:  # Where kernels are compiled.
+            remote._stream._lone.least_pause = 0
+        for number in range(1, 6):
+            remote.send(number)
+        # The server answers when it has taken what came before.
+        assert remote.statistics().size == 2
+        taken = [queue.sample(timeout=JOIN)[0].tolist() for _ in range(6)]
+    assert taken == [[number] for number in range(6)]
+
+
 def test_a_lone_sample_is_not_delayed_and_a_flood_fills_messages(address, monkeypatch):
     """Without the thread in the background: the sender alone sends the first sample at once, then full messages."""
     monkeypatch.setattr(Flusher, "flush", lambda *_: None)

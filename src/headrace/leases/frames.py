@@ -27,7 +27,7 @@ from headrace.store.gather import Pool
 
 if cython.compiled:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
-    from cython.cimports.headrace.leases.headers import read_header, with_header
+    from cython.cimports.headrace.leases.headers import read_header, triple, with_header
 else:
     from headrace.kernels.kinds import Bool, Int
 
@@ -221,8 +221,12 @@ class FrameReader:
         del self._bytes[: self._latest]
         self._has_header = False
         descriptors = [self._descriptors.popleft() for _ in range(count)] if count else []
-        # The constructor of a NamedTuple is a function of Python.
-        return tuple.__new__(Frame, (message, behind, descriptors))
+        if cython.compiled:
+            # The constructor of a NamedTuple is a function of Python.
+            frame: Frame = triple(Frame, message, behind, descriptors)
+            return frame
+        else:
+            return Frame(message, behind, descriptors)
 
     def _begin_large(self, begin: Int, payload: Int) -> None:
         """Reserves memory for a payload."""

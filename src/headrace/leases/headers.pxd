@@ -1,4 +1,4 @@
-# The header of a frame, as `frames.py` describes it.
+# The header of a frame, as `frames.py` describes it, and a frame that was read.
 from headrace.kernels.kinds cimport Int
 
 cdef extern from *:
@@ -36,7 +36,20 @@ cdef extern from *:
         *payload = nbytes > 0x7fffffffffffffffULL ? -1 : (long long)nbytes;
         return 1;
     }
+    /* Returns a tuple of the class `kind`; `tuple.__new__` takes 1,000 instructions for it. */
+    static PyObject *hr_triple(PyObject *kind, PyObject *first, PyObject *second, PyObject *third) {
+        PyObject *made = ((PyTypeObject *)kind)->tp_alloc((PyTypeObject *)kind, 3);
+        if (made == NULL) return NULL;
+        Py_INCREF(first);
+        Py_INCREF(second);
+        Py_INCREF(third);
+        PyTuple_SET_ITEM(made, 0, first);
+        PyTuple_SET_ITEM(made, 1, second);
+        PyTuple_SET_ITEM(made, 2, third);
+        return made;
+    }
     """
+    object triple "hr_triple"(object kind, object first, object second, object third)
     bint read_header "hr_read_header"(
         const unsigned char *begin, Int *length, Int *count, Int *payload
     ) noexcept nogil

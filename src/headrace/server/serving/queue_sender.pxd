@@ -18,9 +18,13 @@ cdef class QueueSender:
     cdef Int _places_taken
     cdef Int _stored_alone
     cdef Bool _is_closed
+    cdef Int _sample_nbytes
+    cdef bytearray _copies
+    cdef list _columns_of_copies
     cpdef object take(self, object request, object payload)
     cdef object _keep(self, object samples)
     cdef object _located(self, object request, Int first, Int count, object payload)
+    cdef list _copied(self, object payload, Int nbytes)
     cdef object _ring_rows(self, Int begin, Int count)
     cdef Int _store_again(self, object samples) except *
     cdef Int _store(self, object number, Int last, object columns, Int begin, Int count, object rows) except *

@@ -19,7 +19,7 @@ else:
 
 # Over TCP the client has to read its socket for confirmations, which costs more than to send a sample. So samples that
 # come this long after each other are sent while some are in flight: the server takes that long for one.
-_LEAST_PAUSE_NANOSECONDS = 50_000
+_LEAST_PAUSE_NANOSECONDS = 25_000
 _MOST_OPEN = 8
 
 
