@@ -201,3 +201,30 @@ def test_workers_begin(interrupt_at, sync):
         if place is None:
             break
     assert point
+
+
+def test_workers_go_on_when_items_that_waited_were_inserted(interrupt_at, make_replay):
+    # CX1, CV7: a thread that samples opens the rate limiter.
+    table = hr.Table(
+        "t",
+        sampler=hr.selectors.Fifo(),
+        remover=hr.selectors.Fifo(),
+        max_size=100,
+        max_times_sampled=1,
+        rate_limiter=hr.rate_limiters.Queue(30),
+    )
+    replay = make_replay(SIGNATURE, table)
+    within = ("collectors/", "leases/", "tables/", "replay/", "trajectories/")
+    with hr.AsyncCollector(lambda: CounterEnv(4), frames_per_batch=40, replay_buffer=replay) as collector:
+        collector.start()
+        place = ""
+        for point in itertools.count():
+            if place is None:
+                break
+            for _ in range(4):  # No rollout can be begun before, so these let one begin.
+                place = interrupt_at(point, lambda: replay.sample("t", 30, timeout=20), within=within)
+                if place is not None:
+                    break
+            for _ in range(6):
+                replay.sample("t", 30, timeout=20)
+        assert point

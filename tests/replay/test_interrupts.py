@@ -204,6 +204,24 @@ def test_an_interrupted_draw_ends_no_flush(sampler, k):
     assert number > 10, "there are moments to try"
 
 
+def test_no_interrupted_wait_is_in_the_way_of_the_next_one():
+    """replay L11."""
+    with hr.Replay(SIGNATURE, [hr.Table.queue("t", 3)]) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        number, goes_on = 1, True
+        while goes_on:
+            try:
+                with Interrupt(number):
+                    replay.sample("t", 1, timeout=0)
+            except hr.DeadlineExceeded:
+                goes_on = False
+            except KeyboardInterrupt:
+                number += 1
+            writer.append({"n": number})
+            assert replay.sample("t", 1, timeout=0).data["n"].tolist() == [number]
+        assert number > 10, "there are moments to try"
+
+
 def test_a_queue_that_interrupted_draws_have_emptied_takes_as_many_as_before():
     """replay L2."""
     with hr.Replay(SIGNATURE, [hr.Table.queue("t", 3)]) as replay:

@@ -16,14 +16,14 @@ from headrace.waits import Wait
 class Waitable(Protocol):
     """A `LiveTable`, whose batches are waited for, or the `Pending` items of a writer."""
 
-    def ask(self, wanted: int, call: Callable[[Ticket], None]) -> Ticket:
-        """Makes a ticket."""
+    def ask(self, wanted: int, call: Callable[[Ticket], None], *, thread: int) -> Ticket:
+        """Makes a ticket of a thread."""
 
     def is_turn_of(self, ticket: Ticket) -> bool:
         """Returns whether the ticket can be served now; raises its failure."""
 
-    def leave(self, ticket: Ticket) -> None:
-        """Takes a ticket back."""
+    def leave_of(self, thread: int) -> None:
+        """Takes the ticket of a thread back, if there is one."""
 
     def waiting_message(self, wanted: int, seconds: float) -> str:
         """Returns who waits for what and what could end it."""
@@ -55,13 +55,14 @@ def turn(
     """
     condition = threading.Condition(lock)
     wait = Wait(clock, timeout, lambda seconds: of.waiting_message(wanted, seconds), pending)
-    ticket = of.ask(wanted, lambda _: condition.notify())
-    try:
+    me = threading.get_ident()
+    try:  # Ctrl-C may end `ask` when the ticket is there already (tests/replay/test_interrupts.py).
+        ticket = of.ask(wanted, lambda _: condition.notify(), thread=me)
         while not of.is_turn_of(ticket):
             wait.turn(condition)
         yield
     finally:
-        of.leave(ticket)
+        of.leave_of(me)
 
 
 def wait_until_pending(

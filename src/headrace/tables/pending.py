@@ -27,9 +27,15 @@ class Pending:
         self.failures: dict[str, BaseException] = {}
         self._tickets = TicketQueue(now)
 
-    def ask(self, most: int, call: Callable[[Ticket], None], deadline: float | None = None) -> Ticket:
+    def ask(
+        self,
+        most: int,
+        call: Callable[[Ticket], None],
+        deadline: float | None = None,
+        thread: int | None = None,
+    ) -> Ticket:
         """Makes a ticket that waits until at most `most` items are pending; see `LiveTable.ask`."""
-        ticket = self._tickets.append(most, call, deadline)
+        ticket = self._tickets.append(most, call, deadline, thread)
         if self.failures and self.count > most:
             self._tickets.fail_all(lambda each: self.failure if each is ticket else None)
         self.left()
@@ -49,6 +55,10 @@ class Pending:
     def leave(self, ticket: Ticket) -> None:
         """Takes back a ticket that is no longer wanted."""
         self._tickets.leave(ticket)
+
+    def leave_of(self, thread: int) -> None:
+        """Takes back the ticket of a thread, if there is one."""
+        self._tickets.leave_of(thread)
 
     def waiting_message(self, _most: int, seconds: float) -> str:
         """Returns the message of a wait for these items that has lasted `seconds`."""

@@ -42,7 +42,13 @@ class SampleQueue(GatedRing):
         """Whether a sample waits that cannot be served now; one that was called is about to be drawn."""
         return bool(self._waiting) and not self._waiting[0].is_called
 
-    def ask(self, n: int, call: Callable[[Ticket], None], deadline: float | None = None) -> Ticket:
+    def ask(
+        self,
+        n: int,
+        call: Callable[[Ticket], None],
+        deadline: float | None = None,
+        thread: int | None = None,
+    ) -> Ticket:
         """Makes a ticket for a batch of n, behind those that wait already.
 
         Args:
@@ -50,9 +56,10 @@ class SampleQueue(GatedRing):
             call: see `Ticket.call`. It is called before this returns if the batch can be served now or never. It may
                 draw in the call, and then leaves (`leave`).
             deadline: see `expire_tickets`.
+            thread: see `Ticket.thread`.
         """
         # Rules: replay L10, L11
-        ticket = self._tickets.append(n, call, deadline)
+        ticket = self._tickets.append(n, call, deadline, thread)
         self._call_tickets()
         if not ticket.is_called and ticket.failure is None:
             failure = self._failure_of(ticket)
@@ -78,6 +85,12 @@ class SampleQueue(GatedRing):
     def leave(self, ticket: Ticket) -> None:
         """Takes back a ticket, whose batch was drawn or is no longer wanted."""
         self._tickets.leave(ticket)
+        if self._waiting:
+            self._call_tickets()
+
+    def leave_of(self, thread: int) -> None:
+        """Takes back the ticket of a thread, if there is one; see `leave`."""
+        self._tickets.leave_of(thread)
         if self._waiting:
             self._call_tickets()
 

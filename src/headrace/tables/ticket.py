@@ -24,6 +24,7 @@ class Ticket:
             has closed since, the ticket waits on and is called again.
         since: when the wait began, in seconds.
         deadline: when `TicketQueue.expire` ends it; None: never.
+        thread: the thread that sleeps meanwhile, which has no other ticket; None: none does.
         is_called: whether it can be served.
         failure: why it will never be served.
     """
@@ -32,6 +33,7 @@ class Ticket:
     call: Callable[[Ticket], None]
     since: float
     deadline: float | None = None
+    thread: int | None = None
     is_called: bool = False
     failure: BaseException | None = None
 
@@ -61,9 +63,17 @@ class TicketQueue:
         """Seconds for which the first has waited; 0 if there is none."""
         return self._now() - self.queue[0].since if self.queue else 0.0
 
-    def append(self, wanted: int, call: Callable[[Ticket], None], deadline: float | None = None) -> Ticket:
+    def append(
+        self,
+        wanted: int,
+        call: Callable[[Ticket], None],
+        deadline: float | None = None,
+        thread: int | None = None,
+    ) -> Ticket:
         """Makes a ticket behind the others."""
-        ticket = Ticket(wanted, call, self._now(), deadline)
+        if self.queue and thread is not None:
+            self.leave_of(thread)  # Ctrl-C has ended its last wait before it could take that one back.
+        ticket = Ticket(wanted, call, self._now(), deadline, thread)
         self.queue.append(ticket)
         return ticket
 
@@ -76,6 +86,12 @@ class TicketQueue:
         if ticket in self.queue:
             self.queue.remove(ticket)
             self.seconds += self._now() - ticket.since
+
+    def leave_of(self, thread: int) -> None:
+        """Takes out the ticket of a thread, if there is one."""
+        for ticket in tuple(self.queue):
+            if ticket.thread == thread:
+                self.leave(ticket)
 
     def clear(self) -> None:
         """Forgets all tickets and calls none."""

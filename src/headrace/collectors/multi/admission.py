@@ -59,8 +59,7 @@ class Admission:
         turns: the order of the workers; None: the one that has been idle for longest comes first.
         submit: makes a call where Ctrl-C does not come, soon.
 
-    Ctrl-C must not end a method in the middle, so a thread that it may come to calls `request`, `published` and
-    `suspended` alone.
+    Ctrl-C must not end a method in the middle, so a thread that it may come to calls those alone of which it is said.
 
     >>> begun = []
     >>> admission = Admission(
@@ -177,7 +176,7 @@ class Admission:
         return dropped
 
     def published(self) -> None:
-        """Notes that new weights were published. Any thread calls it."""
+        """Notes that new weights were published. Any thread calls it, and Ctrl-C may come."""
         with self._lock:
             self._staleness.published()
         if self._staleness.is_bounded:
@@ -185,7 +184,7 @@ class Admission:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """The learner waits for a batch within a `with` block. Any thread calls it."""
+        """The learner waits for a batch within a `with` block. Any thread calls it, and Ctrl-C may come."""
         learner = threading.get_ident()
         try:
             with self._lock:
@@ -216,7 +215,10 @@ class Admission:
         return self._under_way[worker_idx] == 0
 
     def unblocked(self, worker_idx: int) -> None:
-        """Notes that a worker may begin rollouts again. Any thread calls it."""
+        """Notes that a worker may begin rollouts again. Any thread calls it, and Ctrl-C may come."""
+        self._submit(partial(self._unblock, worker_idx))
+
+    def _unblock(self, worker_idx: int) -> None:
         with self._lock:
             self._turns.unblock(worker_idx)
             self._enqueue(worker_idx)
@@ -253,7 +255,7 @@ class Admission:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Lets no worker begin a rollout for the time of a `with` block. Any thread calls it."""
+        """Lets no worker begin a rollout for the time of a `with` block. Any thread calls it, and Ctrl-C may come."""
         suspension = _Suspension(threading.get_ident(), next(self._suspensions))
         try:
             with self._lock:
