@@ -43,6 +43,7 @@ _LINE = 16
 _SEQUENCE, _NUMBER, _RECORDS = 0, 1, (4, 8)
 # Words of a record, after its sequence number.
 _RECORD_NUMBER, _RECORD_SLOT, _RECORD_PUBLICATION = 1, 2, 3
+_RECORD_WORDS = 4
 # Words between the stamps of two slots: a cache line.
 _STAMP = 8
 _PAGE = 4096
@@ -62,6 +63,9 @@ class Announcement(NamedTuple):
     number: int
     slot: int
     publication: int
+
+
+NOTHING = Announcement(0, 0, NO_SLOT, 0)
 
 
 class BoardShape(NamedTuple):
@@ -163,15 +167,25 @@ class WeightBoard(_Memory):
         shape = BoardShape(layout, addresses)
         super().__init__(memory_file("headrace-weights", shape.nbytes), shape, mmap.ACCESS_WRITE)
         self._publications = 0
-        self._announced = [Announcement(0, 0, NO_SLOT, 0)] * addresses
+        # What the addresses announced in the end.
+        self._last: list[Announcement] = []
 
     def newest(self, address: int = 0) -> Announcement:
         """Returns what an address announces."""
-        return self._announced[address]
+        if self.is_closed:
+            return self._last[address]
+        # No copy of it is kept: Ctrl-C could come between both, and readers would take the next set for this one
+        # (test_interrupts_of_weights.py).
+        words, line = self.words, self.shape.line(address)
+        sequence = words[line + _SEQUENCE]
+        if sequence == 0:
+            return NOTHING
+        record = line + _RECORDS[sequence % 2]
+        return Announcement(*words[record : record + _RECORD_WORDS])
 
     def copy(self, address: int = 0) -> list[NDArray[Any]] | None:
         """Returns a copy of the newest set of an address; None before the first."""
-        slot = self._announced[address].slot
+        slot = self.newest(address).slot
         return None if slot == NO_SLOT else [array.copy() for array in self.slot(slot)]
 
     def raw(self, slot: int) -> NDArray[np.uint8]:
@@ -194,24 +208,31 @@ class WeightBoard(_Memory):
             apart: list[int] = []
         else:
             # Addresses whose newest set is their own keep their own arrays.
-            apart = [address for address in everywhere if self._announced[address].slot > 1]
+            apart = [address for address in everywhere if self.newest(address).slot > 1]
         together = [address for address in everywhere if address not in apart]
         if together:
-            source = self._announced[together[0]].slot
+            source = self.newest(together[0]).slot
             slot, publication = self._write(0, arrays, source)
             for address in together:
                 self._announce(address, number, slot, publication)
         self._publish_apart(arrays, number, apart)
 
+    def close(self) -> None:
+        """See `_Memory.close`. `newest` still tells what was announced last."""
+        if not self.is_closed:
+            self._last = [self.newest(address) for address in range(self.shape.addresses)]
+        super().close()
+
     def _publish_apart(self, arrays: Arrays, number: int, addresses: Iterable[int]) -> None:
         for address in addresses:
             block = 0 if self.shape.addresses == 1 else 1 + address
-            slot, publication = self._write(block, arrays, self._announced[address].slot)
+            slot, publication = self._write(block, arrays, self.newest(address).slot)
             self._announce(address, number, slot, publication)
 
     def renumber(self, number: int) -> None:
         """Gives the newest sets of all addresses another version."""
-        for address, newest in enumerate(self._announced):
+        for address in range(self.shape.addresses):
+            newest = self.newest(address)
             self._announce(address, number, newest.slot, newest.publication)
 
     def _write(self, block: int, arrays: Arrays, source: int) -> tuple[int, int]:
@@ -234,13 +255,13 @@ class WeightBoard(_Memory):
 
     def _free_slot(self, block: int) -> int:
         """Returns the slot of a block that no address announces. Ctrl-C may have left none: then the older one."""
-        announced = {newest.slot for newest in self._announced}
+        announced = {self.newest(address).slot for address in range(self.shape.addresses)}
         words, shape, slots = self.words, self.shape, (2 * block, 2 * block + 1)
         return min(slots, key=lambda slot: (slot in announced, words[shape.stamp(slot)]))
 
     def _announce(self, address: int, number: int, slot: int, publication: int) -> None:
         words, line = self.words, self.shape.line(address)
-        sequence = self._announced[address].sequence + 1
+        sequence = words[line + _SEQUENCE] + 1
         record = line + _RECORDS[sequence % 2]
         words[record] = 0
         memory_fence()
@@ -253,7 +274,6 @@ class WeightBoard(_Memory):
         words[line + _SEQUENCE] = sequence
         memory_fence()
         words[line + _NUMBER] = number
-        self._announced[address] = Announcement(sequence, number, slot, publication)
 
 
 class BoardReader(_Memory):
@@ -293,7 +313,7 @@ class BoardReader(_Memory):
         words, line = self.words, self._line
         sequence = words[line + _SEQUENCE]
         if sequence == 0:
-            return Announcement(0, 0, NO_SLOT, 0)
+            return NOTHING
         record = line + _RECORDS[sequence % 2]
         memory_fence()
         found = Announcement(

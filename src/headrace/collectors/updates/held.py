@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.collectors.updates.models import CheckedWeights, ModelWeights
@@ -67,10 +67,11 @@ class HeldPublications:
             held.add(weights, each["number"], each["workers"])
         return held
 
-    def take(self) -> list[HeldPublication]:
-        """Returns and forgets all of them."""
-        held, self._held = self._held, []
-        return held
+    def take(self) -> Iterator[HeldPublication]:
+        """Yields all of them. Each is forgotten when the next one is asked for: Ctrl-C before that loses none."""
+        while self._held:
+            yield self._held[0]
+            self._held = self._held[1:]
 
 
 def _replaces(newer: HeldPublication, older: HeldPublication) -> bool:

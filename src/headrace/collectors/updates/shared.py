@@ -94,7 +94,9 @@ class SharedWeights:
         number: int,
         workers: Sequence[int] | None,
     ) -> None:
-        stamp = np.full(1, self._publications + 1)
+        # Counted first: after Ctrl-C in the middle, workers may know this set, and the next one needs another stamp.
+        self._publications += 1
+        stamp = np.full(1, self._publications)
         arrays: list[NDArray[Any] | None] = []
         for model_id in self._ids:
             if model_id in weights:
@@ -105,7 +107,6 @@ class SharedWeights:
                 assert layout is not None
                 arrays += [None] * (1 + len(layout.places))
         board.publish(arrays, number, workers)
-        self._publications += 1
         for model_id in weights.keys() - set(self._ids):
             self._cached[model_id] = read_only(weights[model_id].copy())
         self._send(board)
