@@ -4,7 +4,6 @@ import socket
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -230,14 +229,14 @@ def test_a_server_that_reads_no_further_steps_shows_that_it_lives(served, replay
     reply = link.begin(Sample(replay="r", table="q", batch_size=1, timeout=None))
     until(lambda: replay.table("q").statistics().waiting_samples == 1)
     (peer,) = connections._open
-    limits, peer._limits = peer._limits, SimpleNamespace(unread_nbytes=-1)
+    most, peer._most_unread = peer._most_unread, -1
     for _ in range(5):
         before = connections.statistics().bytes_out
         look(connections)
         clock.advance(ASK_SECONDS)
         look(connections)
         until(lambda before=before: connections.statistics().bytes_out > before)
-    peer._limits = limits
+    peer._most_unread = most
     with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
         writer.append({"n": 1})
     assert link.wait(reply, 10.0)[0].number == reply.number

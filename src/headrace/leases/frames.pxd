@@ -8,8 +8,8 @@ cdef Int _DIRECT_NBYTES
 
 @cython.final
 cdef class FrameReader:
-    cdef object _greeting
-    cdef object _decoder
+    cdef object _decode_greeting
+    cdef object _decode
     cdef Int _largest_message
     cdef Int _largest_payload
     cdef bytearray _bytes

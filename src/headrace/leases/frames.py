@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import cython
@@ -119,7 +119,8 @@ class FrameReader:
     """
 
     def __init__(self, messages: Any, largest_payload: int = LARGEST_PAYLOAD) -> None:
-        self._greeting: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello)
+        # Bound methods: a message looks up no name.
+        self._decode_greeting: Callable[[Any], Any] = msgspec.msgpack.Decoder(Hello).decode
         self.expect(messages, _LARGEST_MESSAGE, largest_payload)
         self._bytes = bytearray()
         self._descriptors: deque[int] = deque()
@@ -140,7 +141,7 @@ class FrameReader:
             messages: union of the messages.
             largest_message, largest_payload: in bytes.
         """
-        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(messages)
+        self._decode: Callable[[Any], Any] = msgspec.msgpack.Decoder(messages).decode
         self._largest_message = largest_message
         self._largest_payload = largest_payload
 
@@ -237,9 +238,9 @@ class FrameReader:
         del self._bytes[begin : begin + payload]
 
     def _decoded(self, end: Int) -> Any:
-        decoder = self._decoder if self._was_greeted else self._greeting
+        decode = self._decode if self._was_greeted else self._decode_greeting
         try:
-            return decoder.decode(self._bytes[_HEADER_NBYTES:end])
+            return decode(self._bytes[_HEADER_NBYTES:end])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(f"the peer sent no message of this protocol: {error}") from error
 

@@ -1,4 +1,4 @@
-from headrace.kernels.kinds cimport Bool
+from headrace.kernels.kinds cimport Bool, Int
 from headrace.leases.channel cimport Channel
 from headrace.server.serving.client_requests cimport ClientRequests
 
@@ -6,7 +6,8 @@ from headrace.server.serving.client_requests cimport ClientRequests
 cdef class ServedConnection:
     cdef readonly Channel channel
     cdef object _host
-    cdef public object _limits
+    cdef public Int _most_unread
+    cdef Int _most_queued
     cdef Bool _is_unix
     cdef object _handshake
     cdef public ClientRequests _requests
@@ -16,3 +17,4 @@ cdef class ServedConnection:
     cdef readonly Bool _is_ending
     cdef Bool _has_ended
     cdef object __weakref__
+    cdef Bool _is_full(self) except -1

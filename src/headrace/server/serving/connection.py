@@ -35,7 +35,7 @@ from headrace.server.serving.packed_traffic import PackedTraffic
 from headrace.system import has_sealed_memory
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Bool
+    from headrace.kernels.kinds import Bool, Int
 
 _LOGGER = logging.getLogger(__name__)
 _NO_LIMIT = 1 << 62
@@ -78,7 +78,8 @@ class ServedConnection:
         self.channel.expect(handshake.ToServer, handshake.LARGEST_NBYTES, 0)
         self._host = host
         # Asked after each message.
-        self._limits = host.limits
+        self._most_unread = host.limits.unread_nbytes
+        self._most_queued = host.limits.queued_nbytes
         self._is_unix = is_unix
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
         # After the handshake.
@@ -95,12 +96,18 @@ class ServedConnection:
     @property
     def is_full(self) -> Bool:
         """See `Peer.is_full`."""
-        limits = self._limits
-        if self._packed is not None and (self._packed.is_unpacking or self.unsent > limits.unread_nbytes):
+        return self._is_full()
+
+    def _is_full(self) -> Bool:
+        if self._packed is not None and (self._packed.is_unpacking or self.unsent > self._most_unread):
             return True
-        if self.channel.unsent > limits.unread_nbytes:
+        unsent: Int = self.channel.unsent
+        if unsent > self._most_unread:
             return True
-        return self._requests is not None and self._requests.queued_nbytes > limits.queued_nbytes
+        if self._requests is None:
+            return False
+        queued: Int = self._requests.queued_nbytes
+        return queued > self._most_queued
 
     @property
     def is_at_work(self) -> bool:
@@ -116,7 +123,7 @@ class ServedConnection:
     @property
     def waits(self) -> bool:
         """See `Peer.waits`."""
-        return self.is_full or (self._requests is not None and self._requests.waits)
+        return self._is_full() or (self._requests is not None and self._requests.waits)
 
     @property
     def is_welcome(self) -> bool:
