@@ -71,7 +71,8 @@ def test_waiting_threads_are_woken_when_the_last_peer_has_gone(selector):
     peer = Changing(selector, ours, condition)
 
     def end(error):
-        selector.notify_later(condition)
+        with condition:  # It waits.
+            selector.notify_later(condition)
         peer.has_ended.set()
 
     def wait():
