@@ -33,15 +33,15 @@ def wait_on(condition: threading.Condition, clock: Clock, left: float | None) ->
     try:
         clock.wait(condition, _LONGEST_TURN if left is None else min(left, _LONGEST_TURN))
     except BaseException:
-        _hold_again(condition)
+        hold_again(condition)
         raise
 
 
-def _hold_again(condition: threading.Condition) -> None:
-    """Takes the lock again after Ctrl-C, which may come while the lock is released and would leave it so."""
+def hold_again(lock: threading.Condition | threading.RLock) -> None:
+    """Takes an RLock again after Ctrl-C, which may come while the lock is released and would leave it so."""
     with contextlib.suppress(RuntimeError):
-        condition.release()
-    condition.acquire()
+        lock.release()
+    lock.acquire()
 
 
 class Wait:
@@ -141,7 +141,7 @@ class Wait:
             finally:
                 condition.acquire()
         except BaseException:
-            _hold_again(condition)
+            hold_again(condition)
             raise
         return True
 

@@ -16,8 +16,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from headrace import forking
@@ -36,7 +36,7 @@ from headrace.server.messages.requests import ConfirmSamples, OpenSender, SendSa
 from headrace.server.messages.sample_blocks import BlockLayout
 from headrace.server.messages.samples import SampleLayout
 from headrace.spec import Signature
-from headrace.waits import Wait
+from headrace.waits import Wait, hold_again
 
 _LOGGER = logging.getLogger(__name__)
 # Limit of the bytes of samples in one message, which are copied while the next ones are written.
@@ -106,7 +106,8 @@ class SampleStream:
         self._sample_nbytes = layout.nbytes
         self._together = 1
         self._forks = forking.forks
-        self._lock = threading.Lock()
+        # Of one thread at a time, which holds it once; see `hold_again`.
+        self._lock = threading.RLock()
         self._opening = threading.Lock()
         # Number of the last sample that is in the queue.
         self._stored = 0
@@ -273,12 +274,21 @@ class SampleStream:
             sender, stored = self._sender, self._stored
             if sender is not None and sender.is_shared:
                 self._ask_to_confirm(sender)
-            with self._unlocked():
-                self._look(wait)
-                if sender is not None:
-                    sender.link.is_answered(NextConfirmation(sender, stored), time.monotonic() + left)
-                else:
-                    self._opened.wait(left)
+            try:
+                self._lock.release()
+                try:
+                    self._look(wait)
+                    if sender is not None:
+                        sender.link.is_answered(NextConfirmation(sender, stored), time.monotonic() + left)
+                    else:
+                        self._opened.wait(left)
+                finally:
+                    self._lock.acquire()
+            except BaseException:
+                hold_again(self._lock)
+                raise
+            finally:
+                self._rows.take_over()
 
     def _ask_to_confirm(self, sender: OpenedSender) -> None:
         """Asks for an answer, which ends the wait that follows, when a message of samples is stored."""
@@ -317,15 +327,6 @@ class SampleStream:
         """Raises `Closed` in a forked child, in which the locks may be held for ever."""
         if self._forks != forking.forks:
             self._client.link()
-
-    @contextmanager
-    def _unlocked(self) -> Iterator[None]:
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
-            self._rows.take_over()
 
     # ---- the connection; all with the lock held --------------------------------------------------------------------
 
