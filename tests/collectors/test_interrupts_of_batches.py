@@ -228,3 +228,22 @@ def test_workers_go_on_when_items_that_waited_were_inserted(interrupt_at, make_r
             for _ in range(6):
                 replay.sample("t", 30, timeout=20)
         assert point
+
+
+def test_workers_can_be_paused_again(interrupt_at, make_replay):
+    # CF6, CX7: wherever Ctrl-C ends a pause, workers go on, and the next pause is not refused.
+    make = {"num_workers": 1, "sync": False, "frames_per_batch": 4, "restart_workers": False}
+    replay = make_replay(SIGNATURE, capacity=4000)
+    with hr.MultiCollector(lambda: CounterEnv(50), replay_buffer=replay, **make) as collector:
+        collector.start()
+
+        def pause():
+            with collector.pause():
+                pass
+
+        for point in itertools.count():
+            place = interrupt_at(point, pause, within=("collectors/multi/pauses",))
+            pause()
+            if place is None:
+                break
+    assert point > 20

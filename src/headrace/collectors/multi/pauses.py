@@ -33,8 +33,8 @@ class Pauses:
         self._numbers = itertools.count()
         # The thread that pauses workers or lets them go on.
         self._turns, self._turn_of = threading.Condition(), ANY_THREAD
-        # Held by the thread whose `pause` is under way.
-        self._pausing = threading.Lock()
+        # Of the `pause` that is under way; None: there is none.
+        self._pause: object | None = None
 
     @contextmanager
     def pause(self, timeout: float) -> Iterator[None]:
@@ -47,21 +47,28 @@ class Pauses:
             RuntimeError: the workers do not run freely, or are paused already.
             DeadlineExceeded: a step did not end in time.
         """
-        if not (self._status.is_running and self._pausing.acquire(blocking=False)):
-            raise RuntimeError("pause: expected a collector that runs freely and is not paused")
+        own = object()
         try:
+            with self._status.changed:
+                if not self._status.is_running or self._pause is not None:
+                    raise RuntimeError("pause: expected a collector that runs freely and is not paused")
+                self._pause = own
             with self.alone(timeout):
                 self.begin(timeout)
             yield
         finally:
-            try:
-                with self.alone(timeout):  # A state that another thread takes needs them still.
-                    self.end()
-            except BaseException:
+            if self._pause is own:
+                self._end_pause(timeout)
+
+    def _end_pause(self, timeout: float) -> None:
+        try:
+            with self.alone(timeout):  # A state that another thread takes needs them still.
                 self.end()
-                raise
-            finally:
-                self._pausing.release()
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            self._pause = None
 
     @contextmanager
     def alone(self, timeout: float) -> Iterator[None]:
