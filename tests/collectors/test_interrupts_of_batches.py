@@ -247,3 +247,35 @@ def test_workers_can_be_paused_again(interrupt_at, make_replay):
             if place is None:
                 break
     assert point > 20
+
+
+def test_a_free_run_goes_on_after_a_state(interrupt_at, make_replay):
+    # CF5, CQ3, CX7: wherever Ctrl-C ends `state_dict`, workers begin further rollouts.
+    make = {"num_workers": 1, "sync": False, "frames_per_batch": 4, "total_frames": 4_000_000}
+    replay = make_replay(SIGNATURE, capacity=4000)
+    with hr.MultiCollector(lambda: CounterEnv(50), replay_buffer=replay, **make) as collector:
+        collector.start()
+        group = collector._group
+        for point in itertools.count():
+            place = interrupt_at(
+                point, collector.state_dict, within=("multi/admission", "multi/collected_state")
+            )
+            frames = group.tally.frames + 40
+            group.status.wait(lambda: group.tally.frames >= frames, 40, lambda: f"steps after {place}")  # noqa: B023
+            if place is None:
+                break
+    assert point > 10
+
+
+def test_all_environments_that_wait_are_known_after_a_reset(interrupt_at):
+    # CR7, CX7: workers and collector have counted the same resets.
+    make = {"num_workers": 1, "sync": True, "frames_per_batch": 5, "reset_when_done": False}
+    with hr.MultiCollector(lambda: CounterEnv(3), **make) as collector:
+        for point in itertools.count():
+            place = interrupt_at(point, collector.reset, within=("collectors/handle/handle",))
+            collector.reset()
+            assert collector.next(timeout=40).frames == 3
+            with pytest.raises(RuntimeError, match="waits for a reset"):
+                collector.next(timeout=40)
+            if place is None:
+                break

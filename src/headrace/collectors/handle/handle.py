@@ -183,6 +183,10 @@ class WorkerHandle:
 
     def send_reset(self, reset: Seed | Reset) -> None:
         """Asks the worker to reset environments before its next step."""
+        # Ctrl-C between the two would leave another number here than in the worker, for ever.
+        PEERS.submit(partial(self._send_reset, reset)).result()
+
+    def _send_reset(self, reset: Seed | Reset) -> None:
         with self._group.changed:
             if self.peer.has_task:  # Else a new process is about to begin with resets of its own.
                 self._resets += 1

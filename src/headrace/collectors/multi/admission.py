@@ -257,12 +257,18 @@ class Admission:
     def suspended(self) -> Iterator[None]:
         """Lets no worker begin a rollout for the time of a `with` block. Any thread calls it, and Ctrl-C may come."""
         suspension = _Suspension(threading.get_ident(), next(self._suspensions))
+        go_on = partial(self._go_on, suspension)
         try:
             with self._lock:
                 self._suspension = suspension
             yield
         finally:
-            self._submit(partial(self._go_on, suspension))
+            try:
+                self._submit(go_on)
+            except BaseException:
+                # Ctrl-C, perhaps before the call. A free run makes no request that would go on.
+                self._submit(go_on)
+                raise
 
     def _go_on(self, suspension: _Suspension) -> None:
         with self._lock:
