@@ -139,8 +139,9 @@ class FinishedBatches:
 
     def _request_batch(self) -> None:
         """Lets the workers begin a batch; `changed` of the status is held."""
-        if self._asking is not None and self._asking.done():
-            self._asking.result()
+        asking, self._asking = self._asking, None
+        if asking is not None and asking.done():
+            asking.result()
         self._weights().hold()
         self._asking = PEERS.submit(self._begin_batch)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.messages import Pause, Resume
+from headrace.conditions import SignalSafeCondition
 from headrace.errors import DeadlineExceeded
 from headrace.leases.selector import PEERS
 
@@ -32,7 +33,7 @@ class Pauses:
         self._handles = handles
         self._numbers = itertools.count()
         # The thread that pauses workers or lets them go on.
-        self._turns, self._turn_of = threading.Condition(), ANY_THREAD
+        self._turns, self._turn_of = SignalSafeCondition(), ANY_THREAD
         # Of the `pause` that is under way; None: there is none.
         self._pause: object | None = None
 
