@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from headrace.cli.inspect.item_tables import TableSummary
 from headrace.cli.inspect.server.item_sample import ItemSample, sample_items
 from headrace.monitor.ages import MAX_ITEMS
 from headrace.server.client.client import Client
 from headrace.server.client.remote_replay import RemoteReplay
+from headrace.server.queue_core import BatchQueueInfo
 from headrace.server.statistics import ConnectionCounts
 from headrace.statistics import ReplayStatistics, StoreStatistics, TableStatistics
 
@@ -123,7 +126,11 @@ def ask(client: Client) -> Contents:
         for name, each in record.served.items()
         if isinstance(each, ReplayStatistics)
     }
-    queues = {name: asdict(each) for name, each in record.served.items() if name not in replays}
+    queues = {
+        name: msgspec.structs.asdict(each)
+        for name, each in record.served.items()
+        if isinstance(each, BatchQueueInfo)
+    }
     server = {name: getattr(record, name) for name in ConnectionCounts.__dataclass_fields__}
     return Contents(server, replays, queues)
 
