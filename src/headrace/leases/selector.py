@@ -182,7 +182,7 @@ class PeerSelector:
         or for nothing. The call must not wait.
 
         Returns:
-            What it returns or raises.
+            A future of the call's result, or of its exception.
         """
         made: Future[_Returned] = Future()
 

@@ -167,7 +167,7 @@ class WeightBoard(_Memory):
         shape = BoardShape(layout, addresses)
         super().__init__(memory_file("headrace-weights", shape.nbytes), shape, mmap.ACCESS_WRITE)
         self._publications = 0
-        # What the addresses announced in the end.
+        # The last announcement of each address, noted when the memory is closed.
         self._last: list[Announcement] = []
 
     def newest(self, address: int = 0) -> Announcement:

@@ -1,4 +1,4 @@
-"""What an operation of a writer takes at the server."""
+"""Upper bounds of the steps, final rows and items that a writer's operation adds at the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Use(NamedTuple):
-    """Upper bounds of what an operation takes at the server.
+    """Upper bounds for one operation.
 
     Attributes:
         steps: vector steps.
