@@ -48,6 +48,10 @@ class Policy:
         self.calls += 1
         return observation[:, 2] % 4
 
+    @classmethod
+    def made(cls):
+        return 3
+
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
 def collector(request):
@@ -141,6 +145,26 @@ def test_errors_of_a_worker_have_its_traceback():
             collector.getattr_env("lock")
         with pytest.raises(AttributeError, match="getattr_rb"):
             collector.get_distant_attr("replay_buffer")
+
+
+def test_methods_stay_with_their_objects(collector):
+    # CQ4: a copy of a method would change a copy of the environment. Inline it is the environment's own.
+    asked = [
+        lambda: collector.getattr_policy("__call__"),
+        lambda: collector.getattr_env("set_level"),
+        lambda: collector.get_distant_attr("env.unwrapped.table.update")[0],
+        lambda: collector.get_distant_attr("policy.__call__.__call__")[0],
+    ]
+    if isinstance(collector, hr.Collector):
+        assert all(callable(ask()) for ask in asked)
+        assert collector.getattr_env("set_level")(9) == collector.getattr_env("level")
+        return
+    for ask, name in zip(asked, ["__call__", "set_level", "update", "__call__"], strict=True):
+        with pytest.raises(TypeError, match=rf"got the method {name} of a .* map_fn\('policy.{name}'"):
+            ask()
+    assert collector.getattr_policy("__class__").__name__ == "Policy"
+    assert collector.get_distant_attr("policy.__class__.made")[0]() == 3
+    assert collector.next(timeout=40).shape == (2, 4)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ class ControlSurface(CollectorParts):
 
         Raises:
             AttributeError: there is no such attribute.
-            TypeError: the value is in a worker and cannot be pickled.
+            TypeError: the value is in a worker, and cannot be pickled or is a method: `map_fn` calls methods there.
             DeadlineExceeded: the worker did not answer within 30 s.
             WorkerDied: the worker is gone.
             Closed: after `shutdown`.

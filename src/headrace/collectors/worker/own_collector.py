@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import BuiltinMethodType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -20,6 +21,8 @@ from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.asked_resets import AskedResets
 from headrace.collectors.worker.generators import generators_state, load_generators_state
 from headrace.leases.frames import Payload
+
+_METHODS = (MethodType, BuiltinMethodType, MethodWrapperType)
 
 
 class OwnCollector(LoopParts):
@@ -119,6 +122,13 @@ class OwnCollector(LoopParts):
 
 
 def _pickled(value: Any) -> bytes:
+    # Rules: collectors CQ4. It could be pickled with its object; the caller's call would then change that copy alone.
+    if isinstance(value, _METHODS) and not isinstance(value.__self__, type | ModuleType):
+        owner, name = type(value.__self__).__name__, value.__name__
+        raise TypeError(
+            f"expected a value, got the method {name} of a {owner}: a copy would act on a copy of the {owner}. map_fn "
+            f"calls methods in the workers: map_fn('policy.{name}', ...) or map_fn('env.unwrapped.{name}', ...)"
+        )
     try:
         pickled: bytes = cloudpickle.dumps(value)
     except Exception as error:
