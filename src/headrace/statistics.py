@@ -94,8 +94,9 @@ class TableDistribution:
         rows_bytes: bytes of these steps, metadata included. A step in several tables counts in each.
         mean_times_sampled, max_times_sampled_so_far: of the present items.
         mean_age, oldest_age: the age of an item is the number of items made after it, in all tables of the replay,
-            pending ones included. It is up to 65536 too high in a store on disk whose process was killed, and up to
-            1024 for each writer of a client that calls `create_item`, because such a writer gets keys ahead.
+            pending ones included. It is up to 1024 too high for each writer of a client that calls `create_item`,
+            because such a writer gets keys ahead. It is some 10**12 too high for items of a store on disk that are
+            older than a failure of the machine, because the keys used since the last durable flush are unknown then.
         effective_sample_size: (sum w)**2 / sum w**2 of the sampler's weights w. It is the size if all weights are
             equal, and 1 if one item has all the weight. None for a custom sampler, whose weights are unknown.
     """

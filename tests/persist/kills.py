@@ -482,13 +482,14 @@ def line_kills(name, stride, offset=0):
 
         def record(write):
             history = filled(folder / "recorded")
+            first = next_key(history.replay)
             with Moments(history.replay) as moments:
                 operation(history)
             moments.states.append(dump(history.replay))
-            write(pickle.dumps(moments.states))
+            write(pickle.dumps((moments.states, range(first, next_key(history.replay) + 1))))
 
         lines = int(finished(count))
-        allowed = pickle.loads(finished(record))
+        allowed, next_keys = pickle.loads(finished(record))
         seen = set()
         for line in sorted({0, *range(offset, lines, stride)}):
             store = folder / f"killed-{line}"
@@ -498,16 +499,23 @@ def line_kills(name, stride, offset=0):
                 Tracer(line).run(lambda: operation(history))
 
             killed(work)
-            seen.add(look(store, allowed, line))
+            seen.add(look(store, allowed, line, next_keys))
             shutil.rmtree(store)
         assert 0 in seen
         return {"lines": lines, "states": len(allowed), "seen": sorted(seen)}
 
 
-def look(store, allowed, line):
+def next_key(replay):
+    """The key of the next item: ages are counted from it, so a kill must leave no gap."""
+    return core_of(replay).keys.next
+
+
+def look(store, allowed, line, next_keys=None):
     """Which of the states it is; the number of the first that is equal."""
     replay = open_replay(store, 64)
     found = dump(replay)
+    assert next_keys is None or next_key(replay) in next_keys, f"line {line}: {next_key(replay)}, {next_keys}"
+    assert next_key(replay) > max((key for each in found.values() for key in each["keys"]), default=0)
     check_rows(found)
     assert found in allowed, f"line {line}: {explain(found, allowed)}"
     check_references(replay)

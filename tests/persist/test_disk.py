@@ -15,6 +15,7 @@ import pytest
 import xxhash
 
 import headrace as hr
+from headrace.persist.disk.stored import StoredReplay
 from headrace.replay.public import core_of
 from headrace.store.layout import LANES, NEXT, PAGE_WORDS, USED
 from headrace.store.memory.arena import Arena
@@ -199,6 +200,51 @@ def test_k1_keys_go_on_after_reopening_and_after_a_kill(place, tmp_path):
             replay.close()
     assert len(set(used)) == 15
     assert used == sorted(used)
+
+
+def left_by_a_kill(place, copy):
+    """A copy of a store, as a kill at this moment would leave it."""
+    shutil.copytree(place, copy)
+    return copy
+
+
+@pytest.mark.parametrize("rules", [[hr.ItemRule("t", 1)], [hr.ItemRule("t", 1), hr.ItemRule("t", 2)]])
+def test_ages_are_right_after_kills(place, tmp_path, rules):
+    """An age is the number of items made since: a kill leaves no gap between keys, also where the newest had left."""
+    for life in range(3):
+        replay = hr.Replay(SIGNATURE, [table()], path=place, capacity=None if life else 100, seed=0)
+        with replay.writer(items=rules, history=2) as writer:
+            for x in range(5):
+                writer.append(step(x))
+            newest = writer.create_item("t", 1)
+        assert replay.delete("t", [newest]) == 1
+        found = replay.table("t").distribution()
+        assert found.oldest_age < 40
+        left = left_by_a_kill(place, tmp_path / f"killed-{life}")
+        replay.close()
+        with StoredReplay(left) as stored:
+            assert stored.next_key == newest + 1
+        with hr.Replay(SIGNATURE, [table()], path=left) as again:
+            assert again.table("t").distribution() == found
+        # Closed in order by now.
+        with hr.Replay(SIGNATURE, [table()], path=left) as again:
+            assert again.table("t").distribution() == found
+        place = left_by_a_kill(left, tmp_path / f"closed-{life}")
+
+
+def test_k1_the_key_of_an_item_that_waited_is_not_used_again_after_a_kill(place, tmp_path):
+    replay = hr.Replay(SIGNATURE, [hr.Table.queue("t", 1)], path=place, capacity=100)
+    writer = replay.writer(history=3)
+    writer.append(step(0))
+    keys = [writer.create_item("t", 1) for _ in range(3)]
+    left = left_by_a_kill(place, tmp_path / "killed")
+    with pytest.raises(hr.Closed):
+        replay.close() or writer.close(0)
+    with hr.Replay(SIGNATURE, [hr.Table.queue("t", 1)], path=left) as again, again.writer() as other:
+        assert again.table("t").distribution().oldest_age == 2
+        other.append(step(1))
+        again.sample("t", 1)
+        assert other.create_item("t", 1) == keys[-1] + 1
 
 
 def test_d3_durable_syncs_every_file_and_holds_up_nobody(place, monkeypatch):

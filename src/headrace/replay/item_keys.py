@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Protocol
 
@@ -13,8 +14,14 @@ from headrace.tables.distribution import SkippedKeys
 
 
 class KeyFile(Protocol):
-    """The file of a store on disk that holds up to which key keys may have been used."""
+    """The file of a store on disk that holds which keys were used, and which may have been.
 
+    Attributes:
+        key_now: int64[1], the key of the next item.
+        next_key: no key from here on may have been used.
+    """
+
+    key_now: NDArray[np.int64]
     next_key: int
 
     def set_keys_aside(self, next_key: int) -> int:
@@ -26,23 +33,23 @@ class ItemKeys:
 
     Args:
         lifetime: of the replay.
-        file: of a store on disk; None in memory.
 
     Attributes:
         next: the key of the next item.
         skipped: ranges of keys that no item was given.
 
-    >>> keys = ItemKeys(Lifetime(), None)
+    >>> keys = ItemKeys(Lifetime())
     >>> keys.take(3), keys.take(1), keys.next
     (1, 4, 5)
     """
 
-    def __init__(self, lifetime: Lifetime, file: KeyFile | None) -> None:
+    next: int
+
+    def __init__(self, lifetime: Lifetime) -> None:
         self._lifetime = lifetime
-        self._file = file
-        self.next = 1 if file is None else file.next_key
-        # The file notes that keys below this one may have been used.
-        self._set_aside = sys.maxsize if file is None else self.next
+        self.next = 1
+        # Keys below this one can be given without a call.
+        self._set_aside = sys.maxsize
         self.skipped: SkippedKeys = ()
 
     def take(self, count: int) -> int:
@@ -66,7 +73,7 @@ class ItemKeys:
     def skip_to(self, key: int) -> None:
         """Leaves out the keys below `key`: another process may have made them.
 
-        >>> keys = ItemKeys(Lifetime(), None)
+        >>> keys = ItemKeys(Lifetime())
         >>> keys.skip_to(10)
         >>> keys.take(1), keys.skipped
         (10, ((1, 10),))
@@ -75,9 +82,37 @@ class ItemKeys:
             self.skipped = (*self.skipped, (self.next, key))
             self.next = key
 
-    def _extend(self, count: int) -> None:
+    def _extend(self, count: int) -> None:  # noqa: ARG002 - a store needs it
         self._lifetime.check_open()
-        assert self._file is not None, "in memory no key is out of range"
+
+
+class StoredKeys(ItemKeys, ctypes.Structure):
+    """Keys of a store on disk: `next` lies in its file, so that it is right after a kill.
+
+    A field of ctypes is set without a call of Python, after which Ctrl-C could come (`Intake.commit`).
+    """
+
+    _fields_ = (("next", ctypes.c_int64),)
+    _file: KeyFile
+
+    @classmethod
+    def of(cls, lifetime: Lifetime, file: KeyFile) -> StoredKeys:
+        """Returns the keys of a replay that goes on with a store.
+
+        Args:
+            lifetime: of the replay.
+            file: of the store.
+        """
+        keys = cls.from_buffer(file.key_now.data)
+        keys._lifetime = lifetime
+        keys._file = file
+        # The file notes that keys below this one may have been used.
+        keys._set_aside = file.next_key
+        keys.skipped = ()
+        return keys
+
+    def _extend(self, count: int) -> None:
+        super()._extend(count)
         self._set_aside = self._file.set_keys_aside(self.next + count)
 
 

@@ -19,7 +19,7 @@ from headrace.persist.disk.disk import Disk
 from headrace.persist.disk.writer_counts import WriterCounts
 from headrace.persist.states import ReplayState
 from headrace.replay.declarations import Declarations
-from headrace.replay.item_keys import ItemKeys
+from headrace.replay.item_keys import ItemKeys, StoredKeys
 from headrace.replay.lifetime import Lifetime
 from headrace.replay.open_writers import OpenWriters
 from headrace.replay.sampling.sampler import Sampling
@@ -98,7 +98,7 @@ class ReplayCore:
         self.sampling = Sampling(store, random, clock, frozenset() if disk is None else disk.header.given)
         self._disk = disk
         self.lifetime = Lifetime()
-        self.keys = ItemKeys(self.lifetime, None if disk is None else disk.header)
+        self.keys = ItemKeys(self.lifetime) if disk is None else StoredKeys.of(self.lifetime, disk.header)
         self.declarations = Declarations(store.signature, self.sampling, self.lifetime, self.lock, disk)
 
     def _new_ring(self, table: Table, loaded: ItemMemory | None = None) -> ItemRing:

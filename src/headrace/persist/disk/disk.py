@@ -182,6 +182,8 @@ class Disk:
         if not self._files.may_have_lost(has_point=point is not None):
             return None
         forget_hashes(self.store)
+        # The header may lack the latest keys.
+        self.header.key_now[0] = self.header.next_key
         if point is None:
             return None
         self._files.closed = None
@@ -192,6 +194,7 @@ class Disk:
         )
         header = self.header
         header.next_key = max(header.next_key, point.next_key) + _UNKNOWN_KEYS
+        header.key_now[0] = header.next_key
         header.next_episode[0] = max(int(header.next_episode[0]), point.next_episode)
         header.given = point.given
         return point
@@ -214,9 +217,14 @@ class Disk:
         if not self._is_new:
             memories = {name: ring.memory for name, ring in self._rings.items()}
             recover(self.store, pages_in_use(self.store), self._files.described(memories))
+            self._note_next_key()
             if (self.folder / WRITERS).exists():
                 self._recover_writers(self.writers())
         return list(self._rings.values())
+
+    def _note_next_key(self) -> None:
+        newest = max(int(ring.all_keys().max(initial=0)) for ring in self._rings.values())
+        self.header.key_now[0] = self.header.key_after_kill(newest)
 
     def _recover_writers(self, writers: WriterCounts) -> None:
         if self._point is not None:

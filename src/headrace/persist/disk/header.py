@@ -18,9 +18,11 @@ _MAGIC, _VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS =
 # The run of the system in which the store is open (`boot_id`), in two words; and the token of the record of an orderly
 # close that is out of date, since the store was opened and something may have changed.
 _BOOT, _OPENED = 6, 8
+# The key that the next item gets; 0 in a store of 0.1.0, which did not note it. `_NEXT_KEY` is ahead of it.
+_KEY_NOW = 9
 _LOW_WORD = (1 << 63) - 1
 _MAGIC_NUMBER, _THIS_VERSION = 0x68725F6865616465, 1
-# Keys are reserved in groups of this size: a killed process leaves a gap of at most one group.
+# Keys are reserved in groups of this size. A killed process leaves no gap: `_KEY_NOW` tells how many were used.
 _KEYS_AHEAD = 1 << 16
 
 
@@ -39,6 +41,7 @@ class DiskHeader:
 
     Attributes:
         next_episode: int64[1], the number of the next episode; kernels count in it.
+        key_now: int64[1], the key of the next item; `StoredKeys` counts in it.
     """
 
     def __init__(
@@ -63,16 +66,18 @@ class DiskHeader:
         self._given: NDArray[np.uint8] = arrays["given"]  # type: ignore[assignment]
         self._columns = columns
         if is_new:
-            self._words[_NEXT_KEY] = 1
+            self._words[[_NEXT_KEY, _KEY_NOW]] = 1
             self._words[[_MAGIC, _VERSION]] = _MAGIC_NUMBER, _THIS_VERSION
         self._check(path)
         self.next_episode = self._words[_NEXT_EPISODE : _NEXT_EPISODE + 1]
+        self.key_now = self._words[_KEY_NOW : _KEY_NOW + 1]
 
     def _check(self, path: Path) -> None:
         for word, least, most in (
             (_MAGIC, _MAGIC_NUMBER, _MAGIC_NUMBER),
             (_VERSION, _THIS_VERSION, _THIS_VERSION),
             (_NEXT_KEY, 1, 1 << 62),
+            (_KEY_NOW, 0, self.next_key),
             (_NEXT_EPISODE, 0, 1 << 62),
             (_IS_GIVEN, 0, 1),
             (_IS_BEGUN, 0, 1),
@@ -99,12 +104,21 @@ class DiskHeader:
 
     @property
     def next_key(self) -> int:
-        """No key from here on was ever used."""
+        """No key from here on was ever used, and some before it may not have been (`key_now`)."""
         return int(self._words[_NEXT_KEY])
 
     @next_key.setter
     def next_key(self, key: int) -> None:
         self._words[_NEXT_KEY] = key
+
+    def key_after_kill(self, newest: int) -> int:
+        """Returns the key of the next item after the process of the store was killed.
+
+        Args:
+            newest: the highest key of an item. It may be `key_now` or more: a call that was under way had inserted it.
+        """
+        key_now = int(self.key_now[0])
+        return max(key_now, newest + 1) if key_now else self.next_key
 
     def set_keys_aside(self, next_key: int) -> int:
         """Reserves keys from `next_key` on; returns the first that is not reserved."""

@@ -74,9 +74,11 @@ class StoredReplay(Closing):
             self._check_state(files)
             self.items = self._recovered(files)
             self.tables = {name: int(arrays.ring[LIVE]) for name, arrays in self.items.items()}
-            self.next_key = 1 + max(
+            newest = max(
                 (int(items.keys[slots_of(items)].max(initial=0)) for items in self.items.values()), default=0
             )
+            # The first key of a store of 0.1.0 that was killed may lie far ahead.
+            self.next_key = files.header.key_after_kill(newest) if files.header.key_now[0] else newest + 1
         except BaseException:
             os.close(self._descriptor)
             raise
