@@ -43,7 +43,12 @@ class AsyncCollector(MultiCollector):
                 "hr.MultiCollector(..., sync=True)"
             )
         check_names(type(self).__name__, options, WorkerArguments)
-        super().__init__(create_env_fn, policy, sync=False, num_workers=1, **options)
+        try:
+            super().__init__(create_env_fn, policy, sync=False, num_workers=1, **options)
+        except BaseException:
+            if hasattr(self, "_group"):  # Ctrl-C may come when the other constructor has returned.
+                self._group.abandon()
+            raise
 
     @property
     def worker_pid(self) -> int:

@@ -135,12 +135,12 @@ class MultiCollector(CollectorBase):
             self._layout = self._new_layout()
             self._warn(stacklevel=1 + self._constructors)
             self._prepare_weights()
+            self._finalizer = weakref.finalize(
+                self, _forgotten, name, self._group, self._weights, self._following
+            )
         except BaseException:
             self._group.abandon()
             raise
-        self._finalizer = weakref.finalize(
-            self, _forgotten, name, self._group, self._weights, self._following
-        )
 
     def _prepare_weights(self) -> None:
         options, group = self._options, self._group
@@ -381,7 +381,7 @@ class MultiCollector(CollectorBase):
 def _forgotten(name: str, group: WorkerGroup, weights: SharedWeights, following: Following) -> None:
     """Shuts down a collector that became garbage, or that is still open at the end of the interpreter."""
     # Rules: collectors CX9
-    if group.status.home.is_elsewhere:
+    if group.status.home.is_elsewhere or group.status.is_closed:  # Closed: its constructor has raised.
         return
     try:
         group.shutdown(2.0, close_env=True, raise_on_error=False)

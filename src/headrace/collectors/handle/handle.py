@@ -68,10 +68,11 @@ class WorkerHandle:
         self._new_place = new_place
         self._is_collecting = is_collecting
         self._worker_timeout = worker_timeout
+        # What may fail comes before the process is started, so that the process has its handle.
+        self.last_step = LastStep.new()
         self.process = new_place()
         self.status = WorkerStatus(worker_idx, self.process, group.note_worker)
         group.workers.append(self.status)
-        self.last_step = LastStep.new()
         self.questions = Questions(group, self.status, self.send)
         self.peer = self._new_peer()
         self._was_ready: Ready | None = None

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from headrace.collectors.handle.questions import ANSWER_SECONDS, Questions, pick
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.messages import Progress, Ready, Reset, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
+from headrace.collectors.multi.launch import Launch
 from headrace.collectors.multi.new_rows import new_rows
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.multi.pauses import Pauses
@@ -66,6 +67,7 @@ class WorkerGroup:
         self._torch_threads = TorchThreads(options.num_threads)
         self.handles: list[WorkerHandle] = []
         self.pauses = Pauses(self.status, self.handles)
+        self._launch = Launch(self.status)
         self._restarts = Restarts(
             self.status,
             options.max_restarts if options.restart_workers else 0,
@@ -89,6 +91,21 @@ class WorkerGroup:
             DeadlineExceeded: a worker was not ready in time.
         """
         starter = self._starter = WorkerStarter(self._options)
+        self._launch.run(self._launch_steps(starter))
+        self.status.wait_for_none(
+            lambda: [handle for handle in self.handles if handle.peer.ready is None],
+            self._options.start_timeout,
+            "to be ready",
+        )
+        self._first = self.handles[0].ready
+        self._collection = Collection(
+            self._options, self.status, self.handles, self.tally, lambda: self.weights
+        )
+        for handle in self.handles:
+            self._open(handle)
+
+    def _launch_steps(self, starter: WorkerStarter) -> Iterator[None]:
+        """Starts the process of one worker or gives it its task, step by step."""
         for worker_idx in range(self._options.workers):
             handle = WorkerHandle(
                 worker_idx,
@@ -101,19 +118,10 @@ class WorkerGroup:
                 self._options.worker_timeout,
             )
             self.handles.append(handle)
+            yield
         for handle in self.handles:
             self._start(handle)
-        self.status.wait_for_none(
-            lambda: [handle for handle in self.handles if handle.peer.ready is None],
-            self._options.start_timeout,
-            "to be ready",
-        )
-        self._first = self.handles[0].ready
-        self._collection = Collection(
-            self._options, self.status, self.handles, self.tally, lambda: self.weights
-        )
-        for handle in self.handles:
-            self._open(handle)
+            yield
 
     def _start(self, handle: WorkerHandle) -> None:
         assert self._starter is not None
@@ -266,6 +274,7 @@ class WorkerGroup:
             if self.status.is_closed or self._is_ending:
                 return
             self._is_ending = True
+        self._launch.stop()
         killed: list[WorkerPlace] = []
         try:
             end = time.monotonic() + timeout
@@ -319,7 +328,11 @@ class WorkerGroup:
     def abandon(self) -> None:
         """Shuts down at once, because another error is being raised."""
         self.status.ignore_failure()
-        self.shutdown(1.0, close_env=True, raise_on_error=False)
+        try:
+            self.shutdown(1.0, close_env=True, raise_on_error=False)
+        finally:
+            if self._weights is not None:
+                self._weights.close()
 
     # ---- forks -----------------------------------------------------------------------------------------------------
 
