@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from operator import attrgetter
 
 
@@ -20,3 +21,14 @@ class SignalSafeCondition(threading.Condition):
     # The statement gets the lock's own methods, and calls no function of Python (test_conditions.py).
     __enter__ = property(attrgetter("_lock.__enter__"))
     __exit__ = property(attrgetter("_lock.__exit__"))
+    # Of `threading.Condition`.
+    _is_owned: Callable[[], bool]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See `threading.Condition.wait`. The lock, an RLock that is held once, is held again also after Ctrl-C."""
+        try:
+            return super().wait(timeout)
+        except BaseException:
+            if not self._is_owned():  # Ctrl-C came between the release of the lock and the wait.
+                self.acquire()
+            raise

@@ -105,6 +105,7 @@ class Stream:
         """Makes all state that belongs to threads; a forked child makes it again."""
         # The condition's lock, which is quicker to take directly.
         self._lock = threading.RLock()
+        # A bare one is right: no `with` statement takes it, and `waits` takes the lock again after Ctrl-C.
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         # The thread that draws.

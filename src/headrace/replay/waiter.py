@@ -53,6 +53,7 @@ def turn(
         DeadlineExceeded: not within `timeout` seconds, or never (`Wait.turn`); nothing was taken.
         Exception: the failure of the ticket.
     """
+    # A bare one is right: no `with` statement takes it, and `waits` takes the lock again after Ctrl-C.
     condition = threading.Condition(lock)
     wait = Wait(clock, timeout, lambda seconds: of.waiting_message(wanted, seconds), pending)
     me = threading.get_ident()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from headrace.conditions import SignalSafeCondition
 from headrace.errors import Closed
 
 
@@ -66,7 +67,7 @@ class AsyncSampler:
 
     def __init__(self, collect: Callable[[], Any], stop: StopFlag) -> None:
         self._collect, self._stop = collect, stop
-        self._changed = threading.Condition()
+        self._changed = SignalSafeCondition()
         self._thread: threading.Thread | None = None
         # The batch that waits, or the error in its place.
         self._waiting: list[tuple[Any, BaseException | None]] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from headrace.conditions import SignalSafeCondition
+
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
@@ -31,7 +33,7 @@ class FakeClock:
     def __init__(self, start: float = 0.0) -> None:
         self._now = start
         self._waiters: list[_Waiter] = []
-        self._changed = threading.Condition()
+        self._changed = SignalSafeCondition()
 
     def monotonic(self) -> float:
         """Returns the time set by the test, in seconds."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.step_appender import StepAppender
+from headrace.conditions import SignalSafeCondition
 from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps
@@ -77,7 +78,7 @@ class ForwardedRows(Destination):
         self._writer = writer
         self._calls = calls
         self._observed: list[str] = []
-        self._changed = threading.Condition()
+        self._changed = SignalSafeCondition()
         # The first one is under way.
         self._waiting: deque[Callable[[], None]] = deque()
         # Items that wait for a rate limiter.

@@ -17,6 +17,7 @@ from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.rollouts import InlineRollouts
 from headrace.collectors.inline.writer_output import WriterOutput
 from headrace.collectors.updates.inline import InlineWeights
+from headrace.conditions import SignalSafeCondition
 from headrace.envs.protocol import Environments
 from headrace.errors import StoreFull
 from headrace.waits import Wait
@@ -46,7 +47,7 @@ class FreeRun:
     """
 
     def __init__(self, rollouts: InlineRollouts) -> None:
-        self._changed = threading.Condition()
+        self._changed = SignalSafeCondition()
         self._holders = 0
         self._stands = False
         self.is_asked = self.stops = self.is_paused = self.has_ended = False

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headrace.clock import SYSTEM_CLOCK
+from headrace.conditions import SignalSafeCondition
 from headrace.errors import Closed
 from headrace.waits import Wait
 
@@ -30,7 +31,7 @@ class StepTurns:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = SignalSafeCondition()
         # Threads by number: the one that collects, and whether it stands between two steps; the visitor, and the number
         # of its nested visits.
         self._collector: int | None = None

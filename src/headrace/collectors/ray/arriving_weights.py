@@ -27,6 +27,7 @@ class ArrivingWeights:
     """
 
     def __init__(self) -> None:
+        # A bare one is right: the calls of an actor run in a pool of threads, to which Ctrl-C does not come.
         self._changed = threading.Condition()
         self._board: WeightBoard | None = None
         self._layout: WeightLayout | None = None

@@ -63,6 +63,7 @@ class ShardSampler:
         self._together = together
         self._check_open = check_open
         self._lock = threading.RLock()
+        # A bare one is right: no `with` statement takes it, and `waits` takes the lock again after Ctrl-C.
         self._changed = threading.Condition(self._lock)
         self._kept: list[PartialBatch] = []
         self._turns: dict[str, int] = {}

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from headrace.conditions import SignalSafeCondition
+
 Result = TypeVar("Result")
 
 
@@ -28,7 +30,7 @@ class SharedRuns(Generic[Result]):
     def __init__(self, run: Callable[[], Result], name: str) -> None:
         self._run = run
         self._name = name
-        self._changed = threading.Condition()
+        self._changed = SignalSafeCondition()
         self._asked: list[Callable[[Result | Exception], None]] = []
         self._is_busy = False
 

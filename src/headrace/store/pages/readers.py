@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 
+from headrace.conditions import SignalSafeCondition
+
 # Seconds of one wait: a reader may end between a look at it and the wait.
 _LOOK_SECONDS = 0.05
 
@@ -25,7 +27,7 @@ class Readers:
 
     def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
-        self._ended = threading.Condition(lock)
+        self._ended = SignalSafeCondition(lock)
         self._open: dict[int, threading.Thread] = {}
         self.epoch = 0
         self.waiting = 0
