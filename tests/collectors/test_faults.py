@@ -177,6 +177,16 @@ def test_building_raises_its_own_type():
         assert "in make" in "".join(raised.value.__notes__)
 
 
+def test_building_that_exits_does_not_end_the_learner():
+    # CX4: SystemExit of its own type would end the learner's program without a word.
+    def make():
+        sys.exit(4)
+
+    with pytest.raises(hr.WorkerDied, match="worker 0 .* SystemExit: 4") as raised:
+        hr.AsyncCollector(make, frames_per_batch=5)
+    assert isinstance(raised.value.__cause__, SystemExit)
+
+
 def test_building_takes_too_long():
     def make():
         time.sleep(1000)
@@ -268,7 +278,7 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
                 collector.shutdown()
         else:
             collector.shutdown(raise_on_error=False)
-        assert collector.statistics().frames_discarded == 5
+        assert collector.statistics().frames_discarded == 7  # A complete rollout, and two steps of the next one.
         collector.shutdown()
 
 

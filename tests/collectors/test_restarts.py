@@ -94,6 +94,8 @@ def test_an_environment_that_fails_is_built_again(how):
     assert steps == [0, 5] * 3
     assert statistics.restarts == 2
     assert statistics.frames == 30
+    # Steps 11 and 12 of each process that raised; the third one may have raised by now.
+    assert statistics.frames_discarded in ((4, 6) if how == "raise" else (0,))
     assert ("ZeroDivisionError: by intent" if how == "raise" else "exit code 7") in statistics.workers[
         0
     ].last_error

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headrace.collectors.failures import FAILURE_EXITCODE
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.errors import DeadlineExceeded, WorkerDied
 
@@ -127,7 +128,10 @@ class WorkerStatus:
         if self._failure is not None:
             return self._failure
         if self.cause is not None and not self.is_ready:
-            return self.cause
+            if isinstance(self.cause, Exception):
+                return self.cause
+            # SystemExit or KeyboardInterrupt of a worker must not end the learner's program, which would say nothing.
+            return self._died(self._death or _Death(FAILURE_EXITCODE, time.monotonic()))
         return None if self._death is None else self._died(self._death)
 
     @property

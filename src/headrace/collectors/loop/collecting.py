@@ -406,6 +406,12 @@ class CollectingLoop:
         return commit, counts
 
     @property
+    def unreported(self) -> int:
+        """Number of transitions since the last report."""
+        writer = self.writer
+        return len(writer.unreported_versions) * self.stepper.num_envs - writer.unreported_masked.size
+
+    @property
     def continued(self) -> list[int]:
         """Environments whose next step continues an episode of a loaded state; none after the first report of steps."""
         return self._goes_on.nonzero()[0].tolist()

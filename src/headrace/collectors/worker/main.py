@@ -78,6 +78,8 @@ def _work(channel: Channel, inbox: WorkerInbox, start: Start, task: Task, last_s
     try:
         worker.run()
     except BaseException as error:
+        with suppress(Exception):
+            worker.report_loss()
         _report_failure(channel, error)
         with suppress(Exception):
             worker.loop.stepper.close()

@@ -313,6 +313,13 @@ class Worker:
         elif self.loop.writer.has_news:
             self._report(closes_rollout=False)
 
+    def report_loss(self) -> None:
+        """Reports the number of transitions that are lost with this process: they are in no report, and none follows."""
+        # Rules: collectors CX3
+        loop = self.loop
+        if loop.has_writer and (dropped := loop.unreported if self._staged is None else self._staged.unwritten):
+            self._channel.send(self._progress(StepCounts(), closes_rollout=False, dropped=dropped))
+
     # ---- between two steps -----------------------------------------------------------------------------------------
 
     def _process_messages(self, *, may_pause: bool) -> None:
@@ -412,8 +419,7 @@ class Worker:
         stop = self._inbox.stop
         if stop is not None:
             self._flush()
-            if self._staged is not None and (dropped := self._staged.unwritten):
-                self._channel.send(self._progress(StepCounts(), closes_rollout=False, dropped=dropped))
+            self.report_loss()
         if stop is None or stop.close_env:
             self.loop.stepper.close()
         if stop is not None:
