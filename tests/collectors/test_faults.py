@@ -1,5 +1,6 @@
 """Failures of environments, policies, workers and learners; nothing is left behind."""
 
+import concurrent.futures
 import gc
 import os
 import resource
@@ -207,6 +208,26 @@ def test_a_worker_that_dies_while_it_builds():
     assert raised.value.worker_idx == 0
 
 
+def test_threads_of_an_environment_do_not_keep_a_worker(capfd):
+    # CQ7: a thread that is no daemon keeps an interpreter from ending.
+    class Threaded(CounterEnv):
+        def __init__(self):
+            super().__init__(4)
+            self.pool = concurrent.futures.ThreadPoolExecutor(
+                1, "of-a-pool"
+            )  # The interpreter ends these itself.
+            self.pool.submit(int)
+            threading.Thread(target=threading.Event().wait, name="of-the-simulator").start()
+
+    with hr.AsyncCollector(Threaded, frames_per_batch=5) as collector:
+        collector.next()
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 7
+    told = capfd.readouterr().err
+    assert "of-the-simulator" in told
+    assert "of-a-pool" not in told
+
+
 # ---- while collecting ----------------------------------------------------------------------------------------------
 
 
@@ -278,7 +299,8 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
                 collector.shutdown()
         else:
             collector.shutdown(raise_on_error=False)
-        assert collector.statistics().frames_discarded == 7  # A complete rollout, and two steps of the next one.
+        # A complete rollout, and two steps of the next one.
+        assert collector.statistics().frames_discarded == 7
         collector.shutdown()
 
 

@@ -314,10 +314,12 @@ class Worker:
             self._report(closes_rollout=False)
 
     def report_loss(self) -> None:
-        """Reports the number of transitions that are lost with this process: they are in no report, and none follows."""
+        """Reports the number of transitions that are lost with this process: no other report has them."""
         # Rules: collectors CX3
-        loop = self.loop
-        if loop.has_writer and (dropped := loop.unreported if self._staged is None else self._staged.unwritten):
+        if not self.loop.has_writer:
+            return
+        dropped = self.loop.unreported if self._staged is None else self._staged.unwritten
+        if dropped:
             self._channel.send(self._progress(StepCounts(), closes_rollout=False, dropped=dropped))
 
     # ---- between two steps -----------------------------------------------------------------------------------------
