@@ -54,6 +54,8 @@ class OperationSender(WriterLink):
 
     Attributes:
         state: the last report of the server.
+        waits_for_page: whether an operation waits at the server for a page; also one that is sent again, for whose rows
+            the server has no page any more (test_waits_of_writers.py).
         is_recording: whether to note the items that are made; see `take_made`.
         history: rows of a lane that stay in reach of later items.
         failure: an error of an operation that was not waited for; None: there is none.
@@ -86,6 +88,7 @@ class OperationSender(WriterLink):
             writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
         )
         self._made = MadeItems()
+        self.waits_for_page = False
         self.is_recording = False
         self.history = 0
         self.failure: Exception | None = None
@@ -96,7 +99,7 @@ class OperationSender(WriterLink):
     def attach(self, link: Connection) -> None:
         """Opens the writer over a connection, the first or another; see `wait_until_open`."""
         with self._changed:
-            self._link, self._is_open = link, False
+            self._link, self._is_open, self.waits_for_page = link, False, False
             shared_nbytes = self._memory.shared_nbytes if link.shared_nbytes else 0
             opening, log = msgspec.structs.replace(self._opening, shared_nbytes=shared_nbytes), self._log
             if self._was_open:
@@ -165,6 +168,7 @@ class OperationSender(WriterLink):
             self._changed.notify_all()
 
     def _take_state(self, state: WriterState) -> None:
+        self.waits_for_page = state.waits
         # Operations that are sent again may be confirmed already.
         if state.sequence < self.state.sequence:
             return
@@ -279,6 +283,15 @@ class OperationSender(WriterLink):
     def unacknowledged(self) -> int:
         """See `WriterLink.unacknowledged`; the items in flight are bounded by their rules."""
         return self.state.pending + self.items_flying
+
+    def _waiting_message(self, seconds: float) -> str:
+        if self._link is None or not self.waits_for_page:
+            return super()._waiting_message(seconds)
+        return (
+            f"steps of a writer of {self.replay!r} on {self._peer} have waited {seconds:.3g} s for a free page: the "
+            "store is full. They stay on their way; let items leave (a smaller max_size, max_times_sampled, delete), "
+            "give the store a larger capacity, or wait longer"
+        )
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

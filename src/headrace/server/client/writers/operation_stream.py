@@ -231,5 +231,5 @@ class OperationStream(OperationSender):
             last = self._log.sequence
             if self._log.flying and self._is_open:
                 self._wait(
-                    lambda: self.state.sequence >= last or self.state.waits or not self._is_open, timeout
+                    lambda: self.state.sequence >= last or self.waits_for_page or not self._is_open, timeout
                 )

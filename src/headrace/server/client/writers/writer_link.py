@@ -188,9 +188,15 @@ class WriterLink:
         is_over: Callable[[], bool],
         timeout: float | None = -1,
         message: Callable[[float], str] | None = None,
-        pending: Callable[[], int] = lambda: 0,
+        pending: Callable[[], int] | None = None,
     ) -> None:
-        """Waits for the server; without a timeout of the call, for the client's."""
+        """Waits for the server; without a timeout of the call, for the client's.
+
+        Args:
+            is_over: whether the wait is over.
+            timeout: in seconds; None waits without limit, -1 is that of the client.
+            message, pending: see `Wait`; left out: the server does not answer, and what is unacknowledged.
+        """
         wait: Wait | None = None
         goodbyes = self._goodbyes
         while not is_over():
@@ -199,7 +205,12 @@ class WriterLink:
             self._check_server()
             if wait is None:
                 timeout = self._timeout if timeout == -1 else timeout
-                wait = Wait(SYSTEM_CLOCK, timeout, message or self._waiting_message, pending)
+                wait = Wait(
+                    SYSTEM_CLOCK,
+                    timeout,
+                    message or self._waiting_message,
+                    pending or (lambda: self.unacknowledged),
+                )
             try:
                 released = wait.look(self._changed)
             except DeadlineExceeded as error:
