@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -50,8 +51,8 @@ class TestWritersOfOneServer(WriterContract):
         return ShardsAndServers([hr.Replay(signature, tables, capacity=capacity)])
 
 
-def uniform():
-    return hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1000)
+def uniform(name="t"):
+    return hr.Table(name, sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1000)
 
 
 def fill(whole, steps, lanes=4):
@@ -132,3 +133,25 @@ def test_a_forked_child_is_refused():
 
         in_forked_child(child)
         assert len(whole.sample("t", 3)["n"]) == 3
+
+
+def test_ends_that_find_no_page_at_one_server_can_be_tried_again():
+    """replay C3: the other server has not ended its episodes either, so each has one final row."""
+    tables = [hr.Table.queue("t", 99), uniform("other")]
+    with ShardsAndServers([hr.Replay(SIGNATURE, tables, capacity=512) for _ in range(2)]) as whole:
+        writer = whole.row_writer(4, items=[hr.ItemRule("t", 2)])
+        writer.append({"n": np.arange(4)})
+        writer.flush(10)
+        with whole.replays[1].writer(items=[hr.ItemRule("other", 1)]) as other:
+            with suppress(hr.StoreFull):
+                while True:
+                    other.append({"n": -1})
+            with pytest.raises(hr.StoreFull):
+                writer.end_lanes(np.arange(3), {"n": 100 + np.arange(3)})
+            assert writer.open_lanes.all()
+            whole.replays[1].reset("other")
+        writer.end_lanes(np.arange(3), {"n": 100 + np.arange(3)})
+        writer.append({"n": 10 + np.arange(4)})
+        writer.close(10)
+        found = [replay.sample("t", 2, timeout=0)["n"].tolist() for replay in whole.replays]
+        assert [sorted(windows) for windows in found] == [[[0, 100], [2, 102]], [[1, 101], [3, 13]]]

@@ -89,6 +89,7 @@ class LaneBlock:
         self._reach: deque[tuple[int, int]] = deque()
         self._leased: deque[int] = deque()
         self._final_page = -1
+        self._final_pages_ahead: deque[int] = deque()
         arrays = LaneArrays.empty(lanes)
         self.lane_steps, self.newest_rows, self._lane_words = arrays.steps, arrays.newest, arrays.words
         self.kernel = store.lanes(arrays, stage)
@@ -138,11 +139,12 @@ class LaneBlock:
 
     def release(self) -> list[int]:
         """Forgets all pages; returns those that the caller releases."""
-        pages = [page for page, _ in self._reach] + list(self._leased)
+        pages = [page for page, _ in self._reach] + list(self._leased) + list(self._final_pages_ahead)
         if self._final_page >= 0:
             pages.append(self._final_page)
         self._reach.clear()
         self._leased.clear()
+        self._final_pages_ahead.clear()
         self._page = self._final_page = -1
         self.kernel.stop = self.kernel.row
         return pages
@@ -154,9 +156,10 @@ class LaneBlock:
 
     @property
     def finals_ahead(self) -> int:
-        """Number of final rows beside the lanes for which there is a page."""
+        """Number of final rows beside the lanes for which there are pages."""
         arrays = self._store.arrays
-        return 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
+        free = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
+        return free + len(self._final_pages_ahead) * arrays.page_rows
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -257,11 +260,22 @@ class LaneBlock:
             return [self.lanes] * (self._rows_ahead() <= ahead * self.lanes)
         return [1] * -(-max(0, count - self.finals_ahead) // self._store.arrays.page_rows)
 
+    def hold_pages_for_finals(self, count: int) -> None:
+        """Takes pages for the final rows of `count` lanes beside the lanes.
+
+        Raises:
+            StoreFull: no page is free; nothing in reach changed.
+        """
+        with self._store.lock:
+            while self.finals_ahead < count:
+                self._final_pages_ahead.append(self._store.acquire(1))
+
     def make_room_for_finals(self) -> tuple[int, int]:
         """Returns the first free row for final rows beside the lanes, and the number of rows that fit."""
         arrays = self._store.arrays
         if self._final_page < 0 or arrays.pages[self._final_page, USED] == arrays.page_rows:
-            page = self._store.acquire(1)
+            ahead = self._final_pages_ahead
+            page = ahead.popleft() if ahead else self._store.acquire(1)
             if self._final_page >= 0:
                 self._store.release(self._final_page)
             self._final_page = page

@@ -64,9 +64,12 @@ def make_shards():
     """Returns a function that makes shards of the same tables, and the whole of them."""
     made = []
 
-    def make(tables, num_shards, example=None, seed=0, **settings):
+    def make(tables, num_shards, example=None, seed=0, capacity=None, **settings):
         signature = example if isinstance(example, hr.Signature) else hr.Signature.like(example or {"n": 0})
-        shards = [Lost(hr.Replay(signature, tables, seed=seed + number)) for number in range(num_shards)]
+        shards = [
+            Lost(hr.Replay(signature, tables, seed=seed + number, capacity=capacity))
+            for number in range(num_shards)
+        ]
         whole = ShardedReplay([shard.open for shard in shards], seed=seed, **settings)
         made.append((whole, shards))
         return whole, shards

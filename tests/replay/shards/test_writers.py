@@ -1,5 +1,7 @@
 """Lanes and their shards (CY4)."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -128,3 +130,95 @@ def test_a_flush_waits_for_all_shards(make_shards):
     writer.close(timeout=0)
     with pytest.raises(hr.Closed):
         writer.append({"n": [0, 0]})
+
+
+class Room:
+    """Two shards with two lanes each, whose pages are few: the final row of one lane needs a page of its own.
+
+    Attributes:
+        writer: of the four lanes; each has begun an episode.
+        other: of the second shard; its items take its pages.
+    """
+
+    def __init__(self, made):
+        whole, self.shards = made
+        self.writer = whole.row_writer(lanes=4, items=[hr.ItemRule("t", 2, end=hr.EndOfEpisode.PAD)])
+        self.other = self.shards[1].replay.writer(items=[hr.ItemRule("other", 1)])
+        self.count = 0
+        self.append()
+
+    @property
+    def values(self):
+        return {"n": 10 * self.count + np.arange(4)}
+
+    def append(self):
+        self.writer.append_checked(self.values)
+        self.count += 1
+
+    def fill(self):
+        with suppress(hr.StoreFull):
+            while True:
+                self.other.append({"n": -1})
+
+    def free(self):
+        self.shards[1].replay.reset("other")
+
+    def rows(self):
+        """The windows of both shards, in order."""
+        for shard in self.shards:
+            data = shard.replay.sample("t", len(shard.replay.table("t")), timeout=0)["n"]
+            yield data.tolist()
+
+
+@pytest.fixture
+def room(make_shards):
+    tables = [
+        queue(),
+        hr.Table("other", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=999),
+    ]
+    return Room(make_shards(tables, 2, capacity=512))
+
+
+@pytest.mark.parametrize("ended", [[0, 1], [0, 1, 2], [1], [0, 1, 2, 3]])
+def test_ends_that_find_no_page_in_one_shard_can_be_tried_again(room, ended):
+    """replay C3: nothing has changed in any shard, so each episode ends once."""
+    ended = np.array(ended)
+    room.fill()
+    finals = {"n": 100 + ended}
+    try:
+        room.writer.end_lanes(ended, finals)
+    except hr.StoreFull:
+        assert room.writer.open_lanes.all()
+        room.free()
+        room.writer.end_lanes(ended, finals)
+    else:
+        assert len(ended) == 4  # Final rows of all lanes are a step, for which the page has rows.
+        room.free()
+    assert np.flatnonzero(~room.writer.open_lanes).tolist() == ended.tolist()
+    room.append()
+    room.writer.flush(10)
+    expected = [[], []]
+    for lane in range(4):
+        expected[lane % 2].append([lane, 100 + lane if lane in ended else 10 + lane])
+    assert [sorted(rows) for rows in room.rows()] == expected
+
+
+@pytest.mark.parametrize("ended", [[0, 1], [3]])
+def test_steps_with_ends_that_find_no_page_in_one_shard_can_be_tried_again(room, ended):
+    """replay C3: no lane has the step twice."""
+    ended = np.array(ended)
+    room.fill()
+    call = (room.values, np.zeros(4, np.bool_), ended, {"n": 100 + ended})
+    steps = room.writer.steps
+    with pytest.raises(hr.StoreFull):
+        room.writer.append_ends(*call)
+    assert room.writer.steps == steps
+    room.free()
+    room.writer.append_ends(*call)
+    room.writer.flush(10)
+    expected = [[], []]
+    for lane in range(4):
+        expected[lane % 2].append([lane, 10 + lane])
+        if lane in ended:
+            expected[lane % 2].append([10 + lane, 100 + lane])
+    assert [sorted(rows) for rows in room.rows()] == [sorted(rows) for rows in expected]

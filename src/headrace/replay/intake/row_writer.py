@@ -204,10 +204,16 @@ class RowWriter:
         """See `WriterLike.open_lanes`."""
         return self._lanes.steps > 0
 
-    def make_room(self, steps: int = 1) -> None:
+    def make_room(self, steps: int = 1, ended: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()
-        self._make_room(self._lanes.spans, steps)
+        if steps:
+            self._make_room(self._lanes.spans, steps)
+        for block, lanes, _ in () if ended is None else self._lanes.by_block(ended):
+            if len(lanes) == block.lanes:
+                block.make_room(steps + 1)
+            else:
+                block.hold_pages_for_finals(len(lanes))
 
     def _make_room(self, spans: Sequence[tuple[LaneBlock, slice]], steps: int = 1) -> None:
         for block, _ in spans:

@@ -174,8 +174,12 @@ class WriterLike(Protocol):
     def open_lanes(self) -> NDArray[np.bool_]:
         """bool[N], lanes in an episode after the calls that returned or raised; after Ctrl-C it is not known."""
 
-    def make_room(self, steps: int = 1) -> None:
+    def make_room(self, steps: int = 1, ended: NDArray[np.int64] | None = None) -> None:
         """Makes sure that `steps` more steps of every lane can be stored; final rows of all lanes are such a step.
+
+        Args:
+            steps: number of steps.
+            ended: int64[m], rising: lanes whose final rows can be stored after these steps; None: none.
 
         Raises:
             StoreFull: no free page; nothing changed.

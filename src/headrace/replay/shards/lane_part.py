@@ -119,6 +119,12 @@ class LanePart:
             return {name: np.asarray(value)[None] for name, value in step.items()}
         return {name: value[self.first :: self._step] for name, value in step.items()}
 
+    def make_room(self, steps: int, ended: NDArray[np.int64] | None) -> None:
+        """Makes room for a part of steps and final rows of the whole writer; see `WriterLike.make_room`."""
+        own = _NO_LANES if ended is None else self.own(ended)[1]
+        kept = own[~self._skips[own]]
+        self.tell(lambda writer: writer.make_room(steps, kept))
+
     def append(self, step: Values) -> None:
         """Stores its part of a step of the whole writer."""
         self.reopen()

@@ -157,10 +157,11 @@ class ShardedRowWriter:
             is_open[part.open_lanes()] = True
         return is_open
 
-    def make_room(self, steps: int = 1) -> None:
+    def make_room(self, steps: int = 1, ended: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()
-        self._each(lambda writer: writer.make_room(steps))
+        for part in self._parts:
+            part.make_room(steps, ended)
 
     def append_ends(
         self, step: Values, idle: NDArray[np.bool_], ended: NDArray[np.int64], finals: Values
@@ -169,7 +170,7 @@ class ShardedRowWriter:
         self._check_open()
         if finals:
             self.declare_final_columns(finals)
-        self.make_room(2)
+        self.make_room(1, ended)
         self._store(lambda part: part.append_ends(step, idle, ended, finals))
 
     def _store(self, store: Callable[[LanePart], None]) -> None:
@@ -214,7 +215,7 @@ class ShardedRowWriter:
         self._check_open()
         if values is not None:
             self.declare_final_columns(values)
-            self.make_room()
+            self.make_room(0, lanes)
         for part in self._parts:
             part.end_lanes(lanes, values)
 

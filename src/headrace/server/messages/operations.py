@@ -167,9 +167,11 @@ class MakeRoom(Operation, kw_only=True):
 
     Attributes:
         steps: to be stored later.
+        ended: as bytes of int64, or None.
     """
 
     steps: int
+    ended: bytes | None = None
 
 
 class DeclareFinals(Operation, kw_only=True):

@@ -192,9 +192,9 @@ class OperationStream(OperationSender):
     def _pending_message(self, seconds: float) -> str:
         return f"{self.unacknowledged} items of a writer are not applied after {seconds:.3g} s"
 
-    def has_room(self, steps: int) -> bool:
-        """Whether the server holds pages for so many steps after those in flight."""
-        return self._fits(Use(steps=steps))
+    def has_room(self, use: Use) -> bool:
+        """Whether the server holds pages for these steps and final rows after those in flight."""
+        return self._fits(use)
 
     def key(self) -> int:
         """Returns a key that the server gave this writer; waits for more only when all are used."""

@@ -219,11 +219,15 @@ class RemoteRowWriter:
         """See `WriterLike.open_lanes`."""
         return self._lengths.open > 0
 
-    def make_room(self, steps: int = 1) -> None:
+    def make_room(self, steps: int = 1, ended: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()
-        if not self._stream.has_room(steps):
-            self._stream.put(MakeRoom, is_answered=True, steps=steps)
+        if ended is None or not len(ended):
+            use, lanes = Use(steps=steps), None
+        else:
+            use, lanes = self._use_of_ends(steps, len(ended), 0), packed(ended)
+        if not self._stream.has_room(use):
+            self._stream.put(MakeRoom, is_answered=True, steps=steps, ended=lanes)
 
     def append_ends(
         self, step: Values, idle: NDArray[np.bool_], ended: NDArray[np.int64], finals: Values

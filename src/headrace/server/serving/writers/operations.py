@@ -146,19 +146,19 @@ class Operations:
                 writer.end_streams(self._rising(lanes))
             case CreateItem(key=key, table=table, length=length, priority=priority, lane=lane):
                 writer.create_item_as(key, table, length, priority, lane)
-            case MakeRoom(steps=steps):
-                self._make_room(steps)
+            case MakeRoom(steps=steps, ended=ended):
+                self._make_room(steps, self._rising(ended))
             case DeclareFinals(columns=columns):
                 self._check_names(columns)
                 writer.declare_final_columns(columns)
             case DeclarePadding(table=table, columns=columns):
                 writer.declare_padding(table, self._unpacked(payload, [(name, ()) for name in columns]))
 
-    def _make_room(self, steps: int) -> None:
+    def _make_room(self, steps: int, ended: NDArray[np.int64] | None) -> None:
         most = max(1, _MOST_ROOM_NBYTES // max(1, self._lanes * self._row_nbytes))
         if not 0 <= steps <= most:
             raise ValueError(f"make_room: expected at most {most} steps at once over a client, got {steps}")
-        self._writer.make_room(steps)
+        self._writer.make_room(steps, ended)
 
     def _append_ends(self, operation: AppendEnds, payload: Payload) -> None:
         ended = self._rising(operation.ended)
