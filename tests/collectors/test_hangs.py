@@ -20,7 +20,7 @@ from headrace.collectors.handle.process import WorkerProcess
 from headrace.collectors.handle.step_watch import WARN_SECONDS, StepWatch
 from headrace.collectors.last_step import LastStep
 from headrace.leases import selector
-from headrace.testing import CounterEnv, FakeClock
+from headrace.testing import CounterEnv, FakeClock, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -291,3 +291,58 @@ def test_an_environment_that_hangs_in_its_close_after_an_exception(tmp_path, mon
         assert process.wait(40) == -signal.SIGKILL
     assert "its environments were not closed within 0.1 s" in caplog.text
     assert "ValueError: the arm is stuck" in caplog.text
+
+
+class ClosingForEver(CounterEnv):
+    """Hangs in its close."""
+
+    def close(self):
+        threading.Event().wait()
+
+
+def broken():
+    raise KeyError("no display")
+
+
+def test_an_environment_that_cannot_be_built_while_another_one_of_its_worker_hangs_in_its_close():
+    # CX4: its own error, and not DeadlineExceeded after start_timeout.
+    factories = in_turn([lambda: CounterEnv(3), lambda: ClosingForEver(3), broken])
+    with pytest.raises(KeyError, match="no display") as raised:
+        hr.AsyncCollector(factories, frames_per_batch=6, num_envs=3, start_timeout=20.0)
+    notes = "\n".join(raised.value.__notes__)
+    assert "environment 1 is still closing after 1 s" in notes
+    assert "worker 0" in notes
+    assert "in broken" in notes
+
+
+def test_a_worker_that_cannot_be_built_while_another_one_hangs_in_its_close(tmp_path):
+    # CX4: the other one has built its environment.
+    class Other(ClosingForEver):
+        def reset(self, **options):
+            (tmp_path / "reset").touch()
+            return super().reset(**options)
+
+    def broken_later():
+        while not (tmp_path / "reset").exists():
+            time.sleep(0.01)
+        broken()
+
+    with pytest.raises(KeyError, match="no display") as raised:
+        hr.MultiCollector([lambda: Other(3), broken_later], sync=True, frames_per_batch=6, start_timeout=20.0)
+    assert any(
+        "worker 0" in note and "closing its environments after 1 s" in note for note in raised.value.__notes__
+    )
+
+
+def test_an_error_of_a_workers_constructor_while_an_environment_hangs_in_its_close():
+    # CX4: the environments are built.
+    def reset_fails():
+        class Failing(ClosingForEver):
+            def reset(self, **options):
+                raise ValueError("no power")
+
+        return Failing(3)
+
+    with pytest.raises(ValueError, match="no power") as raised:
+        hr.AsyncCollector(reset_fails, frames_per_batch=6, start_timeout=20.0)
+    assert "an environment is still closing after 1 s" in "\n".join(raised.value.__notes__)

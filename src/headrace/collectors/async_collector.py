@@ -45,9 +45,9 @@ class AsyncCollector(MultiCollector):
         check_names(type(self).__name__, options, WorkerArguments)
         try:
             super().__init__(create_env_fn, policy, sync=False, num_workers=1, **options)
-        except BaseException:
+        except BaseException as error:
             if hasattr(self, "_group"):  # Ctrl-C may come when the other constructor has returned.
-                self._group.abandon()
+                self._group.abandon(error)
             raise
 
     @property

@@ -138,8 +138,8 @@ class MultiCollector(CollectorBase):
             self._finalizer = weakref.finalize(
                 self, _forgotten, name, self._group, self._weights, self._following
             )
-        except BaseException:
-            self._group.abandon()
+        except BaseException as error:
+            self._group.abandon(error)
             raise
 
     def _prepare_weights(self) -> None:

@@ -46,4 +46,4 @@ def signature(
             loop.learn_columns()
         return loop.signature
     finally:
-        loop.abandon()
+        loop.close_built()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from headrace.envs.closing import ClosesLate, close_after, log_late
 from headrace.envs.protocol import AsyncStepper, VectorStepper
 from headrace.envs.recognition import (
     AdaptedEnv,
@@ -31,6 +32,7 @@ def make_stepper(
     num_envs: int = 1,
     info_columns: Mapping[str, ArraySpec] | None = None,
     device: str | None = None,
+    closes_late: ClosesLate = log_late,
 ) -> VectorStepper | AsyncStepper:
     """Builds the environments in this process and makes their stepper.
 
@@ -44,6 +46,7 @@ def make_stepper(
         info_columns: entries of `info` to keep as columns.
         device: name of a torch device, for a callable, or the class of a registered id, that has a parameter `device`
             and was not given one. Environments that return tensors are then given tensors as actions, also on the CPU.
+        closes_late: for the error of an environment that cannot be built, while another one hangs in its `close`.
 
     Raises:
         ValueError: `create_env_kwargs` with a ready environment; `num_envs` is not positive or does not fit the
@@ -69,9 +72,9 @@ def make_stepper(
             while len(built) < num_envs:
                 built.append(_build(factory))
         return _stepper(built, num_envs, info_columns, device)
-    except BaseException:
-        for env in {id(env): env for env in built}.values():
-            env.close()
+    except BaseException as error:
+        each = {id(env): (f"environment {index}", env) for index, env in enumerate(built)}
+        close_after(error, dict(each.values()), closes_late)
         raise
 
 

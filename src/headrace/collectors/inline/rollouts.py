@@ -78,8 +78,8 @@ class InlineRollouts:
             )
             self.updater = WeightUpdater(self.weights, versions, options.schemes, options.policy)
             self._prepare(options)
-        except BaseException:
-            loop.abandon()
+        except BaseException as error:
+            loop.abandon(error)
             raise
 
     def _prepare(self, options: CollectorOptions) -> None:

@@ -23,6 +23,7 @@ from headrace.collectors.loop.waiting import WaitingStepper
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.profiling.recorder import TraceRecorder
 from headrace.envs import is_environment, new_columns
+from headrace.envs.closing import ClosesLate, close_after, log_late
 from headrace.envs.protocol import AsyncStepper, Indices
 from headrace.envs.step_signature import step_signature
 from headrace.errors import SpecError
@@ -63,18 +64,23 @@ class CollectingLoop:
     """
 
     def __init__(
-        self, task: Task, refresh: Callable[[], int], clock: Callable[[], float] = time.perf_counter
+        self,
+        task: Task,
+        refresh: Callable[[], int],
+        clock: Callable[[], float] = time.perf_counter,
+        closes_late: ClosesLate = log_late,
     ) -> None:
         self._task = task
+        self._closes_late = closes_late
         self.times = LoopTimes(clock)
         self.policy = task.make_policy()
         self.views = views_of(self.policy, task.views)
         check_view_columns(self.views)
-        self.stepper = task.make_stepper()
+        self.stepper = task.make_stepper(closes_late)
         try:
             self._prepare(refresh)
-        except BaseException:
-            self.abandon()
+        except BaseException as error:
+            self.abandon(error)
             raise
 
     def _prepare(self, refresh: Callable[[], int]) -> None:
@@ -151,8 +157,13 @@ class CollectingLoop:
             newest=stepper.on_device,
         )
 
-    def abandon(self) -> None:
-        """Closes the environments after a failure in a constructor. A ready one stays open: its owner may try again."""
+    def abandon(self, error: BaseException) -> None:
+        """Closes the environments after an error in a constructor. A ready one stays open: its owner may try again."""
+        if not is_environment(self._task.create_env_fn):
+            close_after(error, {"an environment": self.stepper}, self._closes_late)
+
+    def close_built(self) -> None:
+        """Closes the environments that this loop has built; a ready one stays open."""
         if not is_environment(self._task.create_env_fn):
             self.stepper.close()
 

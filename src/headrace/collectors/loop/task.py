@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.envs import make_stepper
+from headrace.envs.closing import ClosesLate
 from headrace.envs.protocol import AsyncStepper, VectorStepper
 from headrace.policies import ExplorationType, placed_policy
 from headrace.spec import ArraySpec, Signature
@@ -70,14 +71,15 @@ class Task:
             )
         return placed_policy(policy, self.policy_device)
 
-    def make_stepper(self) -> VectorStepper | AsyncStepper:
-        """Builds the environments, unless they are ready."""
+    def make_stepper(self, closes_late: ClosesLate) -> VectorStepper | AsyncStepper:
+        """Builds the environments, unless they are ready; see `headrace.envs.make_stepper`."""
         return make_stepper(
             self.create_env_fn,
             create_env_kwargs=self.create_env_kwargs,
             num_envs=self.num_envs,
             info_columns=self.info_columns,
             device=self.env_device,
+            closes_late=closes_late,
         )
 
     @property

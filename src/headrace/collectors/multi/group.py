@@ -19,6 +19,7 @@ from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.process import end_processes
 from headrace.collectors.handle.questions import ANSWER_SECONDS, Questions, pickled_question
 from headrace.collectors.handle.rows import WorkerRows
+from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.messages import Progress, Ready, Reset, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.launch import Launch
@@ -40,6 +41,8 @@ from headrace.forking import ForkFollowers
 _GROUPS = ForkFollowers()
 # Share of the timeout of a shutdown in which workers may complete their rollouts.
 _SHARE_TO_FINISH = 0.5
+# For workers to end when a constructor raises.
+_ABANDON_SECONDS = 1.0
 
 
 class WorkerGroup:
@@ -268,11 +271,17 @@ class WorkerGroup:
         Raises:
             WorkerDied: a worker was killed, or failed and no call raised that. Everything is released before.
         """
+        late = self._end(timeout, close_env=close_env)
+        if late is not None:
+            self.status.report(late, raise_on_error=raise_on_error)
+
+    def _end(self, timeout: float, *, close_env: bool) -> list[WorkerStatus] | None:
+        """Shuts down; returns the workers that did not end by themselves. None: a call before it did, or does."""
         if self.status.home.is_elsewhere:
-            return
+            return None
         with self.status.changed:
             if self.status.is_closed or self._is_ending:
-                return
+                return None
             self._is_ending = True
         self._launch.stop()
         killed: list[WorkerPlace] = []
@@ -287,8 +296,7 @@ class WorkerGroup:
             killed = end_processes([handle.process for handle in self.handles], end - time.monotonic())
         finally:
             self._release()
-        late = [handle.status for handle in self.handles if handle.process in killed]
-        self.status.report(late, raise_on_error=raise_on_error)
+        return [handle.status for handle in self.handles if handle.process in killed]
 
     def _finish_rollouts(self, timeout: float) -> None:
         """Lets workers end the rollouts that `postproc` takes as a whole, so that these are in the replay."""
@@ -325,11 +333,16 @@ class WorkerGroup:
             steps.callback(self._torch_threads.close)
             self.status.is_closed = True
 
-    def abandon(self) -> None:
-        """Shuts down at once, because another error is being raised."""
+    def abandon(self, error: BaseException) -> None:
+        """Shuts down within a second, because `error` is being raised; it names the workers that were killed."""
         self.status.ignore_failure()
         try:
-            self.shutdown(1.0, close_env=True, raise_on_error=False)
+            late = self._end(_ABANDON_SECONDS, close_env=True)
+            for worker in late if late and isinstance(error, Exception) else ():
+                doing = "closing" if worker.is_ready else "building or closing"
+                error.add_note(
+                    f"{worker} was still {doing} its environments after {_ABANDON_SECONDS:g} s, and was killed"
+                )
         finally:
             if self._weights is not None:
                 self._weights.close()

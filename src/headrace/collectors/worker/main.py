@@ -86,40 +86,59 @@ def serve(channel: Channel, watch: Callable[[WorkerInbox], None]) -> int:
         channel: to the collector.
         watch: runs in a thread, and ends the process when the collector is gone.
     """
-    inbox = WorkerInbox(channel)
+    inbox, report = WorkerInbox(channel), _FailureReport(channel)
     try:
         frame = channel.receive()
         start = frame.message
         assert isinstance(start, Start)
         threading.Thread(target=watch, args=(inbox,), daemon=True, name="headrace-watch").start()
         last_step = LastStep.attach(frame.descriptors[0])
-        _work(channel, inbox, start, cloudpickle.loads(frame.payload), last_step)
+        _work(channel, inbox, start, cloudpickle.loads(frame.payload), last_step, report)
     except (Disconnected, Ending):
         return FAILURE_EXITCODE
     except BaseException as error:
-        _report_failure(channel, error)
+        report.send(error)
         return FAILURE_EXITCODE
     return 0
 
 
-def _work(channel: Channel, inbox: WorkerInbox, start: Start, task: Task, last_step: LastStep) -> None:
+def _work(
+    channel: Channel,
+    inbox: WorkerInbox,
+    start: Start,
+    task: Task,
+    last_step: LastStep,
+    report: _FailureReport,
+) -> None:
     seeds = WorkerSeeds(start)
     seeds.seed_generators()
     seeds.follow_imports()
-    worker = Worker(channel, inbox, start.worker_idx, seeds, task, last_step)
+    worker = Worker(channel, inbox, start.worker_idx, seeds, task, last_step, report.send)
     try:
         worker.run()
     except BaseException as error:
         with suppress(Exception):
             worker.report_loss()
-        _report_failure(channel, error)
+        report.send(error)
         with suppress(Exception):
             worker.loop.stepper.close()
         raise Ending from error
     worker.finish()
 
 
-def _report_failure(channel: Channel, error: BaseException) -> None:
-    with suppress(Disconnected):  # The collector is gone as well.
-        report, pickled = failed(error)
-        channel.send(report, payload=pickled)
+class _FailureReport:
+    """Sends the exception that ends the worker, once. Thread-safe: environments may close late."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._sending = threading.Lock()
+        self._was_sent = False
+
+    def send(self, error: BaseException) -> None:
+        with self._sending:
+            if self._was_sent:
+                return
+            self._was_sent = True
+            with suppress(Disconnected):  # The collector is gone as well.
+                report, pickled = failed(error)
+                self._channel.send(report, payload=pickled)

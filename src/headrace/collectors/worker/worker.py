@@ -30,6 +30,7 @@ from headrace.collectors.worker.inbox import Ending, Loaded, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.seeds import WorkerSeeds
 from headrace.collectors.worker.step_monitor import StepMonitor
+from headrace.envs.closing import ClosesLate
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye, Message
@@ -50,6 +51,7 @@ class Worker:
         seeds: of its environments and generators.
         task: the work.
         last_step: takes the time of each step.
+        closes_late: for an error of this constructor while an environment hangs in its `close`.
 
     Attributes:
         loop: the collecting loop.
@@ -63,6 +65,7 @@ class Worker:
         seeds: WorkerSeeds,
         task: Task,
         last_step: LastStep,
+        closes_late: ClosesLate,
     ) -> None:
         self._channel = channel
         self._inbox = inbox
@@ -72,7 +75,7 @@ class Worker:
         self._updates_each_step = True
         self._hooks = CollectHooks()
         self._copy: RolloutCopy | None = None
-        self.loop = CollectingLoop(task, self._refresh)
+        self.loop = CollectingLoop(task, self._refresh, closes_late=closes_late)
         self._staged: StagedRollouts | None = None
         # These parts have a store of their own, and with it half of the package: most workers start without them.
         if task.postproc is not None:
@@ -97,8 +100,8 @@ class Worker:
             if not task.random_frames:
                 self._learn_columns()
             self._say_ready()
-        except BaseException:
-            self.loop.abandon()
+        except BaseException as error:
+            self.loop.abandon(error)
             raise
 
     def _read_published(self) -> None:
