@@ -22,14 +22,23 @@ from headrace.cli import options
     metavar="DEVICE",
     help="Torch device given to FACTORY(device=...), and to the environment's actions.",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds that a call of the environment may take.",
+)
 @options.json_option
-def command(env_id: str | None, steps: int, seed: int, env_device: str | None, as_json: bool) -> None:
+def command(
+    env_id: str | None, steps: int, seed: int, env_device: str | None, timeout: float, as_json: bool
+) -> None:
     """Examine an environment or, without ENV, the installation.
 
     Of an environment it examines spaces, resets, flags, seeds, infos and speed. ENV is the id of a registered
     Gymnasium environment, or MODULE:FACTORY. FACTORY() returns an environment of any kind that collectors take.
-    Each finding says what is wrong and how to correct it. The exit code is 1 if there is an error; warnings leave
-    it 0.
+    Each finding says what is wrong and how to correct it. What the environment prints goes to stderr. The exit
+    code is 1 if there is an error; warnings leave it 0.
 
     \b
       headrace doctor
@@ -41,4 +50,6 @@ def command(env_id: str | None, steps: int, seed: int, env_device: str | None, a
     if env_id is None:
         run_on_installation(as_json=as_json)
     else:
-        run_on_environment(env_id, steps=steps, seed=seed, env_device=env_device, as_json=as_json)
+        run_on_environment(
+            env_id, steps=steps, seed=seed, env_device=env_device, timeout=timeout, as_json=as_json
+        )

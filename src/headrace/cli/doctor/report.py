@@ -58,9 +58,13 @@ class Report:
     (None, None)
     >>> [(finding.check, finding.level, finding.text) for finding in report.findings]
     [('bounds', 'warning', 'step 1: 3.0 is above 2.0 (2 times)'), ('reward', 'ok', 'finite')]
+
+    Attributes:
+        calls: of the environment, that have returned.
     """
 
     def __init__(self) -> None:
+        self.calls = 0
         self._first: dict[str, Finding] = {}
         self._times: dict[str, int] = {}
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import cloudpickle
 
 from headrace.cli import environments, tables
 from headrace.cli.doctor.agents import AgentsExamination
+from headrace.cli.doctor.guard import HangWatch, StdoutAside, look_for_threads, threads_left
 from headrace.cli.doctor.installation import examine_installation
 from headrace.cli.doctor.report import Level, Report, shown_error
-from headrace.cli.doctor.single import SingleExamination, Stopped
+from headrace.cli.doctor.single import CLOSE, SingleExamination, Stopped
 from headrace.cli.doctor.tensors import ShownAsArrays
 from headrace.cli.doctor.vector import VectorExamination
 from headrace.cli.user_modules import import_module
@@ -39,8 +43,13 @@ def run_on_installation(*, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def run_on_environment(env_id: str, *, steps: int, seed: int, env_device: str | None, as_json: bool) -> None:
+def run_on_environment(
+    env_id: str, *, steps: int, seed: int, env_device: str | None, timeout: float, as_json: bool
+) -> None:
     """Examines an environment and prints the findings.
+
+    A call that does not return within `timeout` seconds ends the process, and so do threads that the environment has
+    left.
 
     Raises:
         click.BadParameter: there is no such environment.
@@ -48,11 +57,29 @@ def run_on_environment(env_id: str, *, steps: int, seed: int, env_device: str | 
     """
     build = factory_of(env_id)
     report = Report()
-    with warnings.catch_warnings(action="ignore"):
+    before = threads_left()
+    if not faulthandler.is_enabled():  # A crash in C code says at least where.
+        faulthandler.enable(2)
+
+    def end() -> None:
+        aside.restore()
+        _print(env_id, report, {}, as_json=as_json)
+        _end_at_once(report)
+
+    with StdoutAside() as aside, HangWatch(report, timeout, end), warnings.catch_warnings(action="ignore"):
         microseconds = examine(build, report, steps=steps, seed=seed, device=env_device)
+    has_threads = look_for_threads(report, before)
     _print(env_id, report, microseconds, as_json=as_json)
+    if has_threads:
+        _end_at_once(report)
     if report.count("error"):
         raise click.exceptions.Exit(1)
+
+
+def _end_at_once(report: Report) -> NoReturn:
+    """Ends this process, whatever its threads do."""
+    sys.stdout.flush()
+    os._exit(bool(report.count("error")))
 
 
 def factory_of(env_id: str) -> Callable[[], Any]:
@@ -102,7 +129,7 @@ def examine(
         build = on_device(build, device)
     try:
         env = build()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         report.error("build", shown_error(error), "Call it in a Python shell to see the traceback.")
         return {}
     if not is_environment(env):
@@ -122,6 +149,10 @@ def examine(
             examination.run()
     except Stopped:
         report.note("rest", "not examined, because of the error above")
+    except SystemExit as error:
+        report.error(
+            "exit", shown_error(error), "Raise an exception instead: sys.exit ends the program that collects."
+        )
     _close(env, report)
     return {} if examination is None else examination.microseconds
 
@@ -167,9 +198,7 @@ def _close(env: Any, report: Report) -> None:
         env.close()
         env.close()
     except Exception as error:
-        report.warn(
-            "close", f"{type(error).__name__}: {error}", "Let close be called twice, and before any reset."
-        )
+        report.warn("close", shown_error(error), CLOSE)
     else:
         report.ok("close", "works, also twice")
 

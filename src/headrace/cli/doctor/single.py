@@ -27,6 +27,7 @@ _RAISED = (
 )
 _SPACES = "Use Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple: their elements have fixed shapes."
 _NO_SPACES = "Set self.observation_space and self.action_space in __init__, to spaces of gymnasium."
+CLOSE = "Let close be called twice, and before any reset."
 
 
 class Stopped(Exception):
@@ -173,7 +174,7 @@ class SingleExamination:
             self._report.note(
                 "seeds", "dm_env takes no seed at reset: give it to the callable that builds it"
             )
-            self._build_another(build).close()
+            close_another(self._build_another(build), self._report)
             return
         first = self._replay(self._env)
         other = self._build_another(build)
@@ -190,7 +191,7 @@ class SingleExamination:
                         )
                         return
         finally:
-            other.close()
+            close_another(other, self._report)
         self._report.ok("seeds", f"the same seed and actions give the same {len(first) - 1} steps")
 
     def _build_another(self, build: Callable[[], Any]) -> Any:
@@ -231,6 +232,14 @@ class SingleExamination:
     def microseconds(self) -> dict[str, float]:
         """Mean times of a step and of a reset."""
         return {name: 1e6 * float(np.mean(times)) for name, times in self._times.items() if times}
+
+
+def close_another(env: Any, report: Report) -> None:
+    """Closes an environment; an error is a finding."""
+    try:
+        env.close()
+    except Exception as error:
+        report.warn("close", shown_error(error), CLOSE)
 
 
 def _differs(one: dict[str, NDArray[Any]], two: dict[str, NDArray[Any]]) -> str | None:

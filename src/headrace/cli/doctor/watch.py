@@ -47,6 +47,7 @@ class Watch:
         """Checks an observation; `place` says when it came."""
         self._check_held(place)
         report = self._report
+        report.calls += 1
         try:
             leaves = self.columns.observation.flatten({"observation": observation})
             self.columns.check_observation(observation, self._leading)
