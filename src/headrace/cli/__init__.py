@@ -43,7 +43,9 @@ class _Commands(click.Group):
 
 
 def _one_line(error: BaseException) -> str:
-    cause, text = error.__cause__, f"{type(error).__name__}: {error}"
+    # A private class says nothing to the user (test_service.py).
+    name = next(each.__name__ for each in type(error).__mro__ if not each.__name__.startswith("_"))
+    cause, text = error.__cause__, f"{name}: {error}"
     if cause is None or str(cause) in text or _is_named(cause, text):
         return text
     return f"{text} (caused by {type(cause).__name__}: {cause})"

@@ -137,7 +137,7 @@ def test_without_checkpoints_nothing_is_written(settings, tmp_path):
 
 def test_a_save_that_fails_is_told_and_the_service_goes_on(settings, tmp_path, caplog):
     scheduled = settings(CONFIG.replace("keep = 2", "every_seconds = 30"))
-    in_the_way = tmp_path / "saved"
+    in_the_way = tmp_path / "saved" / "r"
 
     def during(ready):
         in_the_way.write_text("a file")
@@ -145,6 +145,26 @@ def test_a_save_that_fails_is_told_and_the_service_goes_on(settings, tmp_path, c
     with pytest.raises(CheckpointError, match="could not save 'r' to .*saved/r: "):
         serve(scheduled, during, [False])
     assert len([each for each in caplog.messages if each.startswith("could not save 'r' to ")]) == 2
+
+
+def test_a_directory_that_cannot_be_saved_to_is_found_at_the_start(settings, tmp_path, monkeypatch):
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "access", lambda *_: False)  # Root may write anywhere.
+        with pytest.raises(PermissionError, match="checkpoints cannot be saved there"):
+            serve(settings(), pytest.fail)
+    (tmp_path / "saved").rmdir()
+    (tmp_path / "saved").write_text("a file")
+    with pytest.raises(FileExistsError):
+        serve(settings(), pytest.fail)
+
+
+def test_a_capacity_that_has_no_effect_is_told(settings, tmp_path, caplog):
+    save(tmp_path / "saved" / "r", [1])
+    serve(settings(), lambda ready: None)
+    assert "its checkpoint: any number of steps; capacity = 100 has no effect" in caplog.text
+    caplog.clear()
+    serve(settings(CONFIG.replace("capacity = 100", "")), lambda ready: None)
+    assert "capacity" not in caplog.text
 
 
 def test_a_replay_with_a_path_keeps_its_own_items(settings, tmp_path):
@@ -255,6 +275,15 @@ def test_a_start_that_fails_saves_nothing(settings, tmp_path):
 
 def command(*arguments):
     return CliRunner().invoke(main, ["serve", *map(str, arguments)])
+
+
+def test_errors_have_public_names(settings, tmp_path):
+    save(tmp_path / "saved" / "r", [1])
+    settings(CONFIG.replace("tables.t]", "tables.other]"))
+    done = command(tmp_path / "s.toml")
+    assert done.exit_code == 1
+    assert "Error: CheckpointError: " in done.output
+    assert "expected tables of the names saved, t, got other" in done.output
 
 
 def test_check_starts_nothing(settings, tmp_path):

@@ -225,6 +225,16 @@ def test_every_form(read, tmp_path, monkeypatch):
             'max_size = 5\nrate_limiter = { kind = "MinSize", n = 9 }',
             "7: replays.r.tables.t: table 't': the rate limiter waits for 9 items",
         ),
+        (
+            'sampler = { kind = "Uniform" }',
+            'sampler = { kind = "Uniform", priority_exponent = 0.6 }',
+            "8: replays.r.tables.t.sampler.priority_exponent: unknown key of Uniform; expected one of kind, repl",
+        ),
+        (
+            'remover = { kind = "Fifo" }',
+            'remover = { kind = "Fifo", replacement = true }',
+            "9: replays.r.tables.t.remover.replacement: unknown key of Fifo; expected one of kind",
+        ),
         ('{ dtype = "int64" }', '{ dtype = "int63" }', "6: replays.r.signature.x.dtype: expected "),
         (
             '{ dtype = "int64" }',

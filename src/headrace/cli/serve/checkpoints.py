@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 from headrace.cli.serve.settings import ReplaySettings
@@ -43,8 +45,28 @@ def open_replay(settings: ReplaySettings, saved: Path | None) -> Replay:
             f"{saved}: the newest checkpoint has another signature: {difference}. Change the settings, give another "
             "directory, or set load_newest = false"
         )
+    capacity = replay.statistics().store.capacity
+    if settings.capacity not in (None, capacity):
+        _LOGGER.warning(
+            "%s: the replay keeps its capacity, that of its checkpoint: %s steps; capacity = %d has no effect. For "
+            "another one begin without the checkpoint",
+            saved,
+            "any number of" if capacity is None else capacity,
+            settings.capacity,
+        )
     _LOGGER.info("%s: loaded, %s", saved, _sizes(replay))
     return replay
+
+
+def require_directory(path: str) -> None:
+    """Makes the directory of the checkpoints, so that no run finds out at its end that it cannot be saved.
+
+    Raises:
+        OSError: there can be none, or this process may not write to it.
+    """
+    Path(path).mkdir(parents=True, exist_ok=True)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "checkpoints cannot be saved there", path)
 
 
 def save(server: Server) -> None:

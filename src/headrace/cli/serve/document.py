@@ -56,13 +56,17 @@ class Document:
         Raises:
             click.BadParameter: an unknown key, a missing key, or a value of another type.
         """
-        value: Any = self.values
-        for name in key:
-            value = value[name]
         try:
-            return msgspec.convert(value, kind)
+            return msgspec.convert(self.value(key), kind)
         except msgspec.ValidationError as error:
             raise self._explained(str(error), key, kind) from error
+
+    def value(self, key: Key) -> Any:
+        """Returns what is written at a key that the file has."""
+        found: Any = self.values
+        for name in key:
+            found = found[name]
+        return found
 
     def error(self, key: Key, text: str) -> click.BadParameter:
         """Returns the error of a key."""

@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from headrace.cli.serve.checkpoints import open_replay, save
+from headrace.cli.serve.checkpoints import open_replay, require_directory, save
 from headrace.cli.serve.settings import Settings
 from headrace.monitor import Monitor
 from headrace.monitor import serve as serve_page
@@ -77,10 +77,12 @@ class Service:
 
         Raises:
             click.BadParameter: settings that do not fit together.
-            OSError: an address cannot be bound, or a file cannot be written.
+            OSError: an address cannot be bound, or a file or the directory of checkpoints cannot be written.
             CheckpointError: a store or a checkpoint cannot be used, or a replay could not be saved at the end.
         """
         settings = self._settings
+        if settings.checkpoint is not None:
+            require_directory(settings.checkpoint.directory)
         server = self._new_server(settings)
         # First, because a server that ends saves its replays, and one that could not start has nothing new.
         page = self._start_page(server)

@@ -30,8 +30,9 @@ from headrace.server.addresses import Address, can_be_host, parse_address
 from headrace.server.limits import Limits
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from headrace.tables.description.selectors import Selector
 from headrace.tables.description.table import Table
-from headrace.tables.description.table_json import selector_from_json
+from headrace.tables.description.table_json import SelectorJson, selector_from_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +170,8 @@ def _table(document: Document, key: Key) -> Table:
     given = document.section(key, TableSection)
     with document.at((*key, "rate_limiter")):
         limiter = _limiter(given.rate_limiter)
-    with document.at((*key, "sampler")):
-        sampler = selector_from_json(given.sampler)
-    with document.at((*key, "remover")):
-        remover = selector_from_json(given.remover)
+    sampler = _selector(document, (*key, "sampler"), given.sampler)
+    remover = _selector(document, (*key, "remover"), given.remover)
     with document.at(key):
         return Table(
             key[-1],
@@ -183,6 +182,21 @@ def _table(document: Document, key: Key) -> Table:
             max_times_sampled=given.max_times_sampled,
             new_priority=given.new_priority,
         )
+
+
+# The record of selectors has the keys of all kinds. One that the kind has no use for is a mistake, not a wish.
+_KEYS_OF_SELECTORS = {"Uniform": ("kind", "replacement"), "Prioritized": ("kind", "priority_exponent")}
+
+
+def _selector(document: Document, key: Key, given: SelectorJson) -> Selector:
+    known = _KEYS_OF_SELECTORS.get(given.kind, ("kind",))
+    for name in document.value(key):
+        if name not in known:
+            raise document.error(
+                (*key, name), f"unknown key of {given.kind}; expected one of {', '.join(known)}"
+            )
+    with document.at(key):
+        return selector_from_json(given)
 
 
 def _limiter(given: LimiterSection) -> RateLimiter:
