@@ -9,8 +9,9 @@ from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.client.writers.operation_use import NO_USE, Use
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import StepMemory
+from headrace.server.messages.failures import failure_of
 from headrace.server.messages.operations import AppendSteps
-from headrace.server.messages.writing import OpenWriter, WriterOpened, WriterState
+from headrace.server.messages.writing import OpenWriter, Refused, WriterOpened, WriterState
 
 SIGNATURE = hr.Signature.like({"n": 0})
 
@@ -88,6 +89,28 @@ def test_a_step_alone_never_waits(writer):
         assert writer.connection.steps == [1] * number
         writer.confirm(number)
     assert writer.connection.later == []
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_lengths_of_episodes_are_those_of_the_steps_that_are_not_refused(writer, is_refused, more):
+    """A step whose call has ended before its answer came counts until the server refuses it."""
+    stream, connection = writer.stream, writer.connection
+    writer.append(2)
+    stream.send_collected()
+    writer.confirm(2)
+    stream.take(WriterState(writer=0, sequence=2, pending=0, room=0, finals=0, completes=False))
+    stream._timeout = 0.0
+    with pytest.raises(hr.DeadlineExceeded):
+        writer.append()
+    assert connection.sent[-1].must
+    assert stream.lengths.open.tolist() == [3]
+    if is_refused:
+        stream.take(Refused(writer=0, sequence=3, failure=failure_of(hr.StoreFull("no page"))))
+        assert stream.lengths.open.tolist() == [2]
+    writer.confirm(3)
+    writer.append(more)
+    assert stream.lengths.last.tolist() == [3 - is_refused + more]
 
 
 def test_a_full_message_and_a_request_do_not_wait_for_the_moment(writer):

@@ -26,7 +26,7 @@ class Served:
         self.local = hr.Replay(SIGNATURE, tables, capacity=2000)
         self.server = hr.Server({"r": self.local}, **options).start()
         self.client = hr.Client(self.server.address, timeout=20)
-        self.writer = self.client.replay("r").writer(items=[hr.ItemRule("steps", 1)])
+        self.writer = self.client.replay("r").writer(items=[hr.ItemRule("steps", 1)], history=50)
         self.count, self.returned, self.keys = 0, [], []
 
     def append(self):
@@ -96,6 +96,38 @@ def test_every_operation_is_applied_once(call, is_unix, tmp_path, caplog):
         assert (np.diff(items) >= 0).all()
         assert len(set(keys)) == len(keys)
         assert set(served.keys[-700:]) <= set(keys)
+    assert number > 6, "there are moments to try"
+    assert not caplog.records, "the connection was made again"
+    served.close()
+
+
+@pytest.mark.parametrize("call", ["append", "collected", "end_episode"])
+def test_the_client_knows_how_many_rows_an_episode_has(call, caplog):
+    """replay I1: the longest window is made, a longer one is refused, whether the interrupted call has sent or not."""
+    served = Served()
+    caplog.set_level(logging.INFO, logger="headrace")
+    for number in itertools.count(1):
+        first = served.count + 1
+        for _ in range(2):
+            served.append()
+        try:
+            with Interrupt(number, folder="server/client/writers"):
+                CALLS[call](served)
+        except KeyboardInterrupt:
+            pass
+        else:
+            break
+        served.writer.flush(timeout=20)
+        steps = [step for step in served.numbers("steps")[0] if step >= first]
+        [is_open] = served.writer._rows.open_lanes
+        assert is_open or call == "end_episode"
+        served.writer.create_item("items", len(steps))
+        with pytest.raises(ValueError, match="length"):
+            served.writer.create_item("items", len(steps) + 1)
+        served.writer.flush(timeout=20)
+        assert served.numbers("items")[0][-1] == first
+        if is_open:
+            served.writer.end_episode()
     assert number > 6, "there are moments to try"
     assert not caplog.records, "the connection was made again"
     served.close()

@@ -40,10 +40,10 @@ class Counted:
         self.writer = replay.row_writer(lanes=lanes, items=rules)
         self.writer.record_items()
         self.writer.declare_final_columns(["n"])
-        self.lengths = LaneLengths(lanes)
+        self.lengths = LaneLengths.of(lanes)
         if any(map(is_stream, rules)):
-            self.lengths.count_streams()
-        self.bounds = ItemBounds(rules, self.lengths)
+            self.lengths = self.lengths.counting_streams()
+        self.bounds = ItemBounds(rules)
 
     def made(self):
         return sum(len(keys) for _, keys in self.writer.take_made())
@@ -63,9 +63,9 @@ class Counted:
 
     def step(self):
         selection = self.selection()
-        count = self.bounds.of_step(selection)
+        count = self.bounds.of_step(self.lengths, selection)
         self.writer.append_checked(self.values(self.lanes) if self.lanes > 1 else {"n": 0})
-        self.lengths.append()
+        self.lengths = self.lengths.after_step()
         return count
 
     def ends(self):
@@ -74,18 +74,18 @@ class Counted:
         idle[0] = False
         ended = np.flatnonzero(self.mask() & ~idle)
         selection = self.selection(idle)
-        count = self.bounds.of_step(selection, idle) + self.bounds.of_ends(selection, ended, 1, steps=1)
+        count = self.bounds.of_step(self.lengths, selection, idle)
+        count += self.bounds.of_ends(self.lengths, selection, ended, 1, steps=1)
         self.writer.append_ends(self.values(self.lanes), idle, ended, self.values(len(ended)))
-        self.lengths.append(idle)
-        self.lengths.end(ended, 1)
+        self.lengths = self.lengths.after_step(idle).after_end(ended, 1)
         return count
 
     def end(self, final_rows=1):
         lanes = np.flatnonzero((self.lengths.open > 0) & self.mask())
         selection = self.selection()
-        count = self.bounds.of_ends(selection, lanes, final_rows)
+        count = self.bounds.of_ends(self.lengths, selection, lanes, final_rows)
         self.writer.end_lanes(lanes, self.values(len(lanes)) if final_rows else None)
-        self.lengths.end(lanes, final_rows)
+        self.lengths = self.lengths.after_end(lanes, final_rows)
         return count
 
     def cut(self):
@@ -94,20 +94,19 @@ class Counted:
         ends = [end for end in ENDS if not (looks_ahead and end is hr.EndOfEpisode.CONTINUE)]
         end = self.data.draw(st.sampled_from([None, *ends]))
         lanes = np.flatnonzero(self.lengths.open)
-        count = self.bounds.of_ends(self.selection(), lanes, 0, end=end)
+        count = self.bounds.of_ends(self.lengths, self.selection(), lanes, 0, end=end)
         self.writer.cut_open_lanes(end)
-        self.lengths.end(lanes, 0)
-        self.lengths.streams.restart(lanes)
+        self.lengths = self.lengths.after_end(lanes, 0).after_restart(lanes)
         return count
 
     def drop(self):
         self.writer.drop_open_lanes()
-        self.lengths.drop(np.arange(self.lanes))
+        self.lengths = self.lengths.after_drop(np.arange(self.lanes))
         return 0
 
     def end_streams(self):
         self.writer.end_streams()
-        self.lengths.streams.restart(np.arange(self.lanes))
+        self.lengths = self.lengths.after_restart(np.arange(self.lanes))
         return 0
 
     def call(self, name):
@@ -143,10 +142,9 @@ def test_items_of_calls(data, rules, calls, lanes):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_stream_that_may_have_been_interrupted_is_bounded(count):
-    lengths = LaneLengths(2)
-    lengths.count_streams()
-    bounds = ItemBounds([hr.ItemRule("t", 3, end=hr.EndOfEpisode.CONTINUE)], lengths)
+    lengths = LaneLengths.of(2).counting_streams()
+    bounds = ItemBounds([hr.ItemRule("t", 3, end=hr.EndOfEpisode.CONTINUE)])
     idle = np.array([False, True])
     for _ in range(count):
-        lengths.append(idle)
-    assert bounds.of_step(Selection({}, {})) == (0, 2)[count == 2]
+        lengths = lengths.after_step(idle)
+    assert bounds.of_step(lengths, Selection({}, {})) == (0, 2)[count == 2]

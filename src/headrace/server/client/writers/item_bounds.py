@@ -22,21 +22,18 @@ class ItemBounds:
 
     Args:
         rules: of a writer.
-        lengths: of its lanes.
 
     >>> import headrace as hr
-    >>> lengths = LaneLengths(lanes=3)
-    >>> bounds = ItemBounds([hr.ItemRule("t", length=2, stride=2)], lengths)
+    >>> lengths, bounds = LaneLengths.of(3), ItemBounds([hr.ItemRule("t", length=2, stride=2)])
     >>> nothing = Selection({}, {})
     >>> for _ in range(4):
-    ...     print(bounds.of_step(nothing), end=" ")
-    ...     lengths.append()
+    ...     print(bounds.of_step(lengths, nothing), end=" ")
+    ...     lengths = lengths.after_step()
     0 3 0 3
     """
 
-    def __init__(self, rules: Sequence[Rule], lengths: LaneLengths) -> None:
+    def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = list(enumerate(rules))
-        self._lengths = lengths
         # The first row that completes a window, and the rows from one to the next.
         self._windows = [
             (rule.length + rule.lookahead - 1, rule.stride)
@@ -45,14 +42,17 @@ class ItemBounds:
         ]
         self._streams = [rule for rule in rules if is_stream(rule)]
 
-    def of_step(self, selection: Selection, idle: NDArray[np.bool_] | None = None) -> int:
+    def of_step(
+        self, lengths: LaneLengths, selection: Selection, idle: NDArray[np.bool_] | None = None
+    ) -> int:
         """Returns the number of items that a step makes before episodes end.
 
         Args:
+            lengths: of the lanes before it.
             selection: of windows of the call.
             idle: bool[N], lanes without a step; None: every lane has one.
         """
-        rows = self._lengths.open
+        rows = lengths.open
         count = 0
         for first, stride in self._windows:
             if len(rows) == 1 and idle is None:
@@ -61,13 +61,14 @@ class ItemBounds:
             else:
                 count += _number(_is_complete(rows - first, stride), idle)
         for rule in self._streams:
-            count += _number(self._completes_stream(rule, slice(None)), idle)
+            count += _number(_completes_stream(lengths, rule, slice(None)), idle)
         for mask in selection.rows.values():
             count += int(np.count_nonzero(mask))
         return count
 
     def of_ends(
         self,
+        lengths: LaneLengths,
         selection: Selection,
         lanes: Lanes,
         final_rows: int,
@@ -78,13 +79,14 @@ class ItemBounds:
         """Returns the number of items that the ends of episodes make, beside those of the step before.
 
         Args:
+            lengths: of the lanes before the call.
             selection: of windows of the call.
             lanes: in which episodes end.
             final_rows: 1 with final rows, 0 without.
             steps: of the same call, 1 or 0, which are not counted in the lengths yet.
             end: replaces the ends of the rules; None keeps them.
         """
-        rows = (self._lengths.open[lanes] + steps).tolist()
+        rows = (lengths.open[lanes] + steps).tolist()
         count = 0
         for number, rule in self._rules:
             if isinstance(rule, PatternWindow):
@@ -94,22 +96,25 @@ class ItemBounds:
                 count += sum(each + final_rows <= rule.length for each in rows)
             elif is_stream(rule):
                 is_longer = final_rows and rule.length > 1
-                count += _number(self._completes_stream(rule, lanes, steps), None) if is_longer else 0
+                count += _number(_completes_stream(lengths, rule, lanes, steps), None) if is_longer else 0
             else:
                 count += sum(_closing(rule, each, final_rows, end or rule.end) for each in rows)
         return count
-
-    def _completes_stream(self, rule: ItemRule, lanes: Lanes | slice, steps: int = 0) -> NDArray[np.bool_]:
-        """Returns for some lanes whether a row after `steps` more completes a window over the ends of episodes."""
-        streams = self._lengths.streams
-        counted = streams.steps if rule.length == 1 else streams.rows
-        past = counted[lanes] + (steps + 1 - rule.length)
-        return _is_complete(past, rule.stride) | streams.is_unknown[lanes]
 
 
 def is_stream(rule: Rule) -> TypeGuard[ItemRule]:
     """Returns whether the windows of a rule go on over the ends of episodes."""
     return isinstance(rule, ItemRule) and rule.end is EndOfEpisode.CONTINUE
+
+
+def _completes_stream(
+    lengths: LaneLengths, rule: ItemRule, lanes: Lanes | slice, steps: int = 0
+) -> NDArray[np.bool_]:
+    """Returns for some lanes whether a row after `steps` more completes a window over the ends of episodes."""
+    streams = lengths.streams
+    counted = streams.steps if rule.length == 1 else streams.rows
+    past = counted[lanes] + (steps + 1 - rule.length)
+    return _is_complete(past, rule.stride) | streams.is_unknown[lanes]
 
 
 def _is_complete(past: NDArray[np.int64], stride: int) -> NDArray[np.bool_]:

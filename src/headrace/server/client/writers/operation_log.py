@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
+from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.operation_use import NO_USE, Use
 from headrace.server.client.writers.step_buffer import StepBuffer
 from headrace.server.client.writers.step_memory import SharedSteps
@@ -92,7 +93,12 @@ class OperationLog:
         self._marks: deque[_Mark] = deque()
 
     def add(
-        self, operation: Operation, payload: Payload | SharedSteps, use: Use, collected: StepBuffer
+        self,
+        operation: Operation,
+        payload: Payload | SharedSteps,
+        use: Use,
+        collected: StepBuffer,
+        lengths: LaneLengths | None = None,
     ) -> None:
         """Adds the newest operation. It has, or comes after, all collected steps.
 
@@ -100,11 +106,14 @@ class OperationLog:
             operation: its number is one more than `sequence`; of steps: one more for each of them.
             payload, use: of it.
             collected: becomes empty.
+            lengths: of the lanes after the operation; None: it changes none.
         """
+        after = collected.lengths if lengths is None else lengths
         logged, nbytes, steps = Logged(operation, payload, use, []), len(payload), _vector_steps(operation)
         # No call between these: Ctrl-C comes before or after all of them (test_interrupts_of_writers.py).
         collected.first += steps
         collected.count, collected.use = 0, NO_USE
+        collected.lengths = after
         self.steps += use.steps
         self.finals += use.finals
         self.items += use.items

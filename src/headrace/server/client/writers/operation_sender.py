@@ -7,13 +7,13 @@ when the connection is busy and at once when it is idle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import msgspec
 
 from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
 from headrace.leases.messages import Message, packed
+from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.made_items import MadeItems
 from headrace.server.client.writers.operation_log import Logged, OperationLog
 from headrace.server.client.writers.operation_use import Use
@@ -82,6 +82,8 @@ class OperationSender(WriterLink):
         # The number of the last operation that was sent over this connection.
         self._posted = 0
         self._refusals: dict[int, Exception] = {}
+        # Of the last operation that changes the lengths and may be refused: its number, the lengths before and after.
+        self._refusable: tuple[int, LaneLengths | None, LaneLengths | None] = (0, None, None)
         self._keys = range(0)
         self._is_closing = False
         self.state = WriterState(
@@ -201,8 +203,15 @@ class OperationSender(WriterLink):
         refused = self._log.refuse(sequence)
         if not sequence or (refused is not None and refused.operation.must):
             self._refusals[sequence] = error
+            self._take_back(sequence)
         else:
             self.failure = self.failure or error
+
+    def _take_back(self, sequence: int) -> None:
+        """Restores the lengths of lanes that a refused operation changed, if no other has changed them since."""
+        asked, before, after = self._refusable
+        if asked == sequence and before is not None and self._buffer.lengths is after:
+            self._buffer.lengths = before
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -228,8 +237,16 @@ class OperationSender(WriterLink):
         self._is_gathering = False
         self._send(operation, steps, self._buffer.use)
 
-    def _send(self, operation: Operation, payload: Payload | SharedSteps, use: Use) -> None:
-        self._log.add(operation, payload, use, self._buffer)
+    def _send(
+        self,
+        operation: Operation,
+        payload: Payload | SharedSteps,
+        use: Use,
+        lengths: LaneLengths | None = None,
+    ) -> None:
+        if lengths is not None:
+            self._refusable = operation.sequence, self._buffer.lengths, lengths
+        self._log.add(operation, payload, use, self._buffer, lengths)
         self._post_rest()
         if self._link is None and self._end is not None:
             raise self._lost()
@@ -244,11 +261,12 @@ class OperationSender(WriterLink):
         link = self._link
         if link is None or not self._is_open or self._posted >= self._log.sequence:
             return
-        flying = self._log.flying
-        place = len(flying)
-        while place and flying[place - 1].operation.sequence > self._posted:
-            place -= 1
-        for logged in list(islice(flying, place, None)):
+        rest: list[Logged] = []
+        for logged in reversed(self._log.flying):
+            if logged.operation.sequence <= self._posted:
+                break
+            rest.append(logged)
+        for logged in reversed(rest):
             # Where Ctrl-C comes between the message and its note, it is sent twice; the server applies it once.
             self._post(link, logged)
 
@@ -268,6 +286,15 @@ class OperationSender(WriterLink):
         self._posted = operation.sequence
 
     # ---- counts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def lengths(self) -> LaneLengths:
+        """The lengths of the lanes after all operations so far."""
+        return self._buffer.lengths
+
+    @lengths.setter
+    def lengths(self, lengths: LaneLengths) -> None:
+        self._buffer.lengths = lengths
 
     @property
     def is_busy(self) -> bool:

@@ -14,11 +14,15 @@ from headrace.leases.frames import Payload
 from headrace.replay.intake.later_made import LaterMade
 from headrace.replay.intake.writer_like import Made
 from headrace.server.client.connecting import NETWORK_SECONDS
+from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.operation_sender import KEYS_TICKET, OperationSender
 from headrace.server.client.writers.operation_use import NO_USE, Use
 from headrace.server.client.writers.step_memory import SharedSteps
 from headrace.server.messages.operations import Operation, Report
 from headrace.server.messages.writing import WaitPending, WantKeys
+
+Change = Callable[[LaneLengths], LaneLengths]
+"""Returns the lengths of lanes after an operation."""
 
 # In flight at most; beyond it calls wait for the server.
 _MOST_FLYING_NBYTES = 1 << 23
@@ -48,7 +52,9 @@ class OperationStream(OperationSender):
             if not self._fits(use):
                 self._drain()
                 if not self._fits(use):
+                    before = self._buffer.lengths
                     self._buffer.add(step, use)
+                    self._refusable = self._log.sequence + 1, before, self._buffer.lengths
                     self._send_buffer(must=True)
                     return
             self._buffer.add(step, use)
@@ -61,6 +67,7 @@ class OperationStream(OperationSender):
         payload: Payload = b"",
         use: Use = NO_USE,
         is_answered: bool = False,
+        change: Change | None = None,
         **fields: Any,
     ) -> None:
         """Sends an operation behind the steps before it.
@@ -70,6 +77,7 @@ class OperationStream(OperationSender):
             payload: of it.
             use: see `Use`.
             is_answered: wait for its answer in any case.
+            change: of the lengths of lanes; None: there is none.
             fields: of the operation, beside its number.
 
         Raises:
@@ -80,7 +88,10 @@ class OperationStream(OperationSender):
             must = is_answered or not self._has_room_for(use)
             sequence = self._log.sequence + 1
             self._send(
-                make(writer=self._opening.writer, sequence=sequence, must=must, **fields), payload, use
+                make(writer=self._opening.writer, sequence=sequence, must=must, **fields),
+                payload,
+                use,
+                None if change is None else change(self._buffer.lengths),
             )
 
     def put_step(
@@ -89,12 +100,13 @@ class OperationStream(OperationSender):
         step: Mapping[str, Any],
         use: Use,
         payload: bytes = b"",
+        change: Change = LaneLengths.after_step,
         **fields: Any,
     ) -> None:
         """Sends an operation that has a step of every lane; see `put`.
 
         Args:
-            make, use, fields: see `put`.
+            make, use, change, fields: see `put`.
             step: see `append`.
             payload: other values, behind the step.
         """
@@ -109,7 +121,7 @@ class OperationStream(OperationSender):
                 place=taken.place if isinstance(taken, SharedSteps) else None,
                 **fields,
             )
-            self._send(operation, taken, use)
+            self._send(operation, taken, use, change(self._buffer.lengths))
 
     def _has_room_for(self, use: Use) -> bool:
         """Whether an operation can be sent without waiting for an answer; waits for those in flight if it cannot."""

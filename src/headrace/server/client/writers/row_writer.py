@@ -22,7 +22,6 @@ from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
 from headrace.server.client.writers.given_for_call import GivenForCall
 from headrace.server.client.writers.item_bounds import ItemBounds, is_stream
-from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.client.writers.operation_use import Use
 from headrace.server.client.writers.pending_items import PendingItems
@@ -104,15 +103,12 @@ class RemoteRowWriter:
         self._timeout = check_seconds(timeout)
         self.lanes = lanes
         self.policy_version = 0
-        self._lengths = LaneLengths(lanes)
         # Steps that calls have begun to send, and those that are sent.
         self._begun = self._sent = 0
         self._declared: frozenset[str] | None = None
         self._given = GivenForCall()
         self._is_recording = False
-        self._bounds = ItemBounds(self._rules, self._lengths)
-        if any(map(is_stream, self._rules)):
-            self._lengths.count_streams()
+        self._bounds = ItemBounds(self._rules)
         self._stream = OperationStream(
             replay.signature,
             OpenWriter(
@@ -128,6 +124,8 @@ class RemoteRowWriter:
             connection.timeout,
             connection.shared_nbytes,
         )
+        if any(map(is_stream, self._rules)):
+            self._stream.lengths = self._stream.lengths.counting_streams()
         self._items = PendingItems(self._stream)
         connection.open(self._stream)
         self._closed = False
@@ -189,7 +187,7 @@ class RemoteRowWriter:
         return self.steps
 
     def _append(self, step: Mapping[str, Any]) -> None:
-        use = Use(steps=1, items=self._bounds.of_step(self._given.selection))
+        use = Use(steps=1, items=self._bounds.of_step(self._stream.lengths, self._given.selection))
         given = self._given.take()
         self._begun = self._sent + 1
         try:
@@ -202,7 +200,6 @@ class RemoteRowWriter:
         except Exception:  # The server refused it.
             self._begun = self._sent
             raise
-        self._lengths.append()
         self._sent = self._begun
 
     def append_rows(self, rows: Values, final: NDArray[np.bool_]) -> int:
@@ -217,7 +214,7 @@ class RemoteRowWriter:
     @property
     def open_lanes(self) -> NDArray[np.bool_]:
         """See `WriterLike.open_lanes`."""
-        return self._lengths.open > 0
+        return self._stream.lengths.open > 0
 
     def make_room(self, steps: int = 1, ended: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.make_room`."""
@@ -236,8 +233,10 @@ class RemoteRowWriter:
         self._check_open()
         if finals:
             self.declare_final_columns(finals)
-        selection = self._given.selection
-        items = self._bounds.of_step(selection, idle) + self._bounds.of_ends(selection, ended, 1, steps=1)
+        lengths, selection, bounds = self._stream.lengths, self._given.selection, self._bounds
+        items = bounds.of_step(lengths, selection, idle) + bounds.of_ends(
+            lengths, selection, ended, 1, steps=1
+        )
         self._begun = self._sent + 1
         try:
             self._stream.put_step(
@@ -245,6 +244,7 @@ class RemoteRowWriter:
                 step,
                 self._use_of_ends(1, len(ended), items),
                 self._packed(finals),
+                lambda now: now.after_step(idle).after_end(ended, 1),
                 version=self.policy_version,
                 idle=packed(idle, np.dtype(np.bool_)),
                 ended=packed(ended),
@@ -254,8 +254,6 @@ class RemoteRowWriter:
         except Exception:  # The server refused it.
             self._begun = self._sent
             raise
-        self._lengths.append(idle)
-        self._lengths.end(ended, 1)
         self._sent = self._begun
 
     def _packed(self, values: Values) -> bytes:
@@ -272,7 +270,7 @@ class RemoteRowWriter:
         """See `WriterLike.end_episode`."""
         self._check_open()
         lanes = np.arange(self.lanes) if lane is None else np.array([self._checked_lane(lane)])
-        empty = lanes[self._lengths.open[lanes] == 0].tolist()
+        empty = lanes[self._stream.lengths.open[lanes] == 0].tolist()
         if empty:
             raise ValueError(
                 f"end_episode: lanes {empty} have no step since their last episode ended; append one first"
@@ -296,39 +294,51 @@ class RemoteRowWriter:
         if values is not None:
             self.declare_final_columns(values)
         final_rows = int(values is not None)
-        items = self._bounds.of_ends(self._given.selection, lanes, final_rows)
+        items = self._bounds.of_ends(self._stream.lengths, self._given.selection, lanes, final_rows)
         self._stream.put(
             EndLanes,
             self._packed(values) if values else b"",
             self._use_of_ends(0, len(lanes), items) if final_rows else Use(items=items),
+            change=lambda now: now.after_end(lanes, final_rows),
             lanes=packed(lanes),
             columns=None if values is None else list(values),
             given=self._given.take(),
         )
-        self._lengths.end(lanes, final_rows)
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
         """See `WriterLike.cut_open_lanes`."""
         self._check_open()
-        is_open = np.flatnonzero(self._lengths.open)
-        use = Use(items=self._bounds.of_ends(self._given.selection, is_open, 0, end=end))
-        self._stream.put(CutLanes, use=use, end=None if end is None else end.name, given=self._given.take())
-        self._lengths.end(is_open, 0)
-        self._lengths.streams.restart(is_open)
+        lengths = self._stream.lengths
+        is_open = np.flatnonzero(lengths.open)
+        self._stream.put(
+            CutLanes,
+            use=Use(items=self._bounds.of_ends(lengths, self._given.selection, is_open, 0, end=end)),
+            change=lambda now: now.after_end(is_open, 0).after_restart(is_open),
+            end=None if end is None else end.name,
+            given=self._given.take(),
+        )
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.drop_open_lanes`."""
         self._check_open()
-        self._stream.put(DropLanes, lanes=None if lanes is None else packed(lanes))
+        which = np.arange(self.lanes) if lanes is None else lanes
+        self._stream.put(
+            DropLanes,
+            change=lambda now: now.after_drop(which),
+            lanes=None if lanes is None else packed(lanes),
+        )
         # No later row goes on from a step of which it is not known whether it was sent.
         self._begun = self._sent
-        self._lengths.drop(np.arange(self.lanes) if lanes is None else lanes)
 
     def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.end_streams`."""
         self._check_open()
-        self._stream.put(EndStreams, lanes=None if lanes is None else packed(lanes))
-        self._lengths.streams.restart(np.arange(self.lanes) if lanes is None else lanes)
+        which = np.arange(self.lanes) if lanes is None else lanes
+        self._stream.put(
+            EndStreams,
+            change=lambda now: now.after_restart(which),
+            lanes=None if lanes is None else packed(lanes),
+        )
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
@@ -339,7 +349,7 @@ class RemoteRowWriter:
         if priority is not None:
             check_priority(priority)
         length, lane = check_count("length", length, 1), self._checked_lane(lane)
-        if length > min(self._stream.history, int(self._lengths.last[lane])):
+        if length > min(self._stream.history, int(self._stream.lengths.last[lane])):
             raise ValueError(
                 f"length: the last {length} rows of lane {lane} are not one window: a window lies in one episode "
                 f"and among the newest {self._stream.history} rows of its writer (history)"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.leases.frames import Payload
+from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.operation_use import NO_USE, Use
 from headrace.server.client.writers.step_memory import SharedSteps, StepMemory
 from headrace.server.messages.columns import packed_arrays
@@ -20,7 +21,8 @@ class StepBuffer:
     Attributes:
         count: number of steps.
         use: of these.
-        first: row of the first of them; the rows before are those of operations. `OperationLog.add` changes these.
+        first: row of the first of them; the rows before are those of operations.
+        lengths: of the lanes after all operations and these. `OperationLog.add` changes all of these.
 
     >>> import numpy as np
     >>> from headrace.spec import Signature
@@ -33,6 +35,7 @@ class StepBuffer:
     def __init__(self, memory: StepMemory) -> None:
         self._memory = memory
         self.count, self.use = 0, NO_USE
+        self.lengths = LaneLengths.of(memory.lanes)
         self._begin()
 
     def _begin(self) -> None:
@@ -51,9 +54,10 @@ class StepBuffer:
         self._write(step)
         before = self.use
         more = Use(before.steps + use.steps, before.finals + use.finals, before.items + use.items)
+        lengths = self.lengths.after_step()
         # No call between these, as in `OperationLog.add`.
         self.count += 1
-        self.use = more
+        self.use, self.lengths = more, lengths
 
     def _write(self, step: Mapping[str, Any]) -> None:
         """Copies a step behind the others."""

@@ -101,7 +101,7 @@ class StepMemory:
     """
 
     def __init__(self, signature: Signature, lanes: int, shared_nbytes: int) -> None:
-        self._signature, self._lanes = signature, lanes
+        self._signature, self.lanes = signature, lanes
         step_nbytes = lanes * signature.nbytes
         self._capacity = max(1, min(_MOST_STEPS, _BLOCK_NBYTES // max(1, step_nbytes)))
         self._block_nbytes = self._capacity * step_nbytes
@@ -123,11 +123,11 @@ class StepMemory:
         """Returns a block of arbitrary content, in memory of its own while all shared blocks are in use."""
         nbytes = self._block_nbytes
         if not self._free:
-            return StepBlock(self._signature, self._lanes, self._capacity, np.empty(nbytes, np.uint8))
+            return StepBlock(self._signature, self.lanes, self._capacity, np.empty(nbytes, np.uint8))
         number = self._free.pop()
         offset = number * nbytes
         memory = self._memory[offset : offset + nbytes]
-        block = StepBlock(self._signature, self._lanes, self._capacity, memory, offset)
+        block = StepBlock(self._signature, self.lanes, self._capacity, memory, offset)
         free, used = self._free, self._used
 
         def died(_: weakref.ref[StepBlock]) -> None:
