@@ -243,6 +243,22 @@ def test_wide_rows_take_little_more_than_what_is_held():
         assert used <= 4 * 5 * store.row_bytes
 
 
+def test_a_store_of_part_filled_pages_says_so():
+    """C3: writers of one step each fill it with few rows; the message tells what to do otherwise."""
+    store = make_store(1000, page_rows=31)
+    opened = []
+
+    def append_with_another_writer():
+        opened.append(LaneBlock(store, 1, MAX_ROWS))
+        append(store, opened[-1], 0)
+
+    message = until_full(append_with_another_writer)
+    pages = len(opened) - 1
+    assert f"{pages} rows held" in message
+    assert f"{pages} pages are in use: each writer fills pages of its own" in message
+    assert "Write many episodes with one writer" in message
+
+
 def test_rows_beyond_every_address_are_refused():
     """C3"""
     with pytest.raises(StoreFull, match="expected room for .* bytes, reserved for"):
@@ -259,6 +275,7 @@ def test_a_full_store_keeps_everything_and_goes_on():
     message = until_full(lambda: append(store, other, 100))
     assert re.search(r"capacity 16 steps, \d+ rows held \(\d+ bytes\).*Somebody holds it", message)
     assert "space is freed 2 rows at a time" in message
+    assert "with one writer" not in message
     before = store.statistics()
     for _ in range(3):
         with pytest.raises(StoreFull):

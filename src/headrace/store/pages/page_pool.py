@@ -200,9 +200,20 @@ class PagePool:
         rows = self._rows_held()
         return (
             f"the store is full: capacity {self.capacity} steps, {rows} rows held ({rows * self.row_nbytes} bytes); "
-            f"space is freed {self.arrays.page_rows} rows at a time, when nothing holds any of them. {self.who_holds()}"
+            f"space is freed {self.arrays.page_rows} rows at a time, when nothing holds any of them. "
+            f"{self._part_filled(rows)}{self.who_holds()}"
             "Give it a larger capacity, let items leave (a smaller max_size, max_times_sampled, delete), or close "
             "writers that are not used any more"
+        )
+
+    def _part_filled(self, rows: int) -> str:
+        """Returns a sentence if most of the capacity is in places that no row can take any more."""
+        if self.capacity is None or 2 * rows >= self.capacity:
+            return ""
+        pages = self._never_used - self._num_free()
+        return (
+            f"{pages} pages are in use: each writer fills pages of its own, and what it leaves of the last one is lost "
+            "until nothing holds the page. Write many episodes with one writer. "
         )
 
     def _take_page(self) -> int:
