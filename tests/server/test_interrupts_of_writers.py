@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import time
 
 import numpy as np
 import pytest
@@ -129,5 +130,42 @@ def test_the_client_knows_how_many_rows_an_episode_has(call, caplog):
         if is_open:
             served.writer.end_episode()
     assert number > 6, "there are moments to try"
+    assert not caplog.records, "the connection was made again"
+    served.close()
+
+
+def until(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("call", ["close", "abandon"])
+@pytest.mark.parametrize("is_unix", [True, False], ids=["unix", "tcp"])
+def test_a_writer_whose_close_was_interrupted_does_not_stay_open_at_the_server(
+    call, is_unix, tmp_path, caplog
+):
+    """server LP1: its pages are free. A writer of which the server has heard twice would end the connection."""
+    options = {"address": None, "unix": str(tmp_path / "socket")} if is_unix else {}
+    served = Served(**options)
+    served.writer.close()
+    caplog.set_level(logging.INFO, logger="headrace")
+    open_writers = core_of(served.local).writers._writers
+    for number in itertools.count(1):
+        served.writer = served.client.replay("r").writer(items=[hr.ItemRule("steps", 1)])
+        served.append()
+        served.writer.flush(timeout=20)
+        rows = served.writer._rows
+        try:
+            with Interrupt(number, folder="server/client/writers"):
+                getattr(rows, call)()
+        except KeyboardInterrupt:
+            if not rows._closed:
+                rows.close(timeout=20)
+        else:
+            break
+        until(lambda: not open_writers)
+    assert number > 2, "there are moments to try"
     assert not caplog.records, "the connection was made again"
     served.close()

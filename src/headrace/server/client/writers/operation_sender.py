@@ -85,7 +85,8 @@ class OperationSender(WriterLink):
         # Of the last operation that changes the lengths and may be refused: its number, the lengths before and after.
         self._refusable: tuple[int, LaneLengths | None, LaneLengths | None] = (0, None, None)
         self._keys = range(0)
-        self._is_closing = False
+        # Whether the writer is to be closed at the server, and whether the server was told.
+        self._is_closing = self._has_left = False
         self.state = WriterState(
             writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
         )
@@ -323,17 +324,28 @@ class OperationSender(WriterLink):
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes the writer at the server as soon as it has applied everything; does not wait."""
+        """Closes the writer at the server as soon as it has applied everything; does not wait.
+
+        A second call completes a first that Ctrl-C interrupted. The thread that receives sends the message, because
+        the server ends a connection over which it comes twice.
+        """
         with self._changed:
             if self._end is None:
                 self._send_buffer()
             self._is_closing = True
+            if self._link is not None:
+                self._link.call_later(0.0, self._leave)
+
+    def _leave(self) -> None:
+        with self._changed:
             self._leave_if_closing()
 
     def _leave_if_closing(self) -> None:
         link = self._link
-        if self._is_closing and not self._log.flying and link is not None and self._is_open:
-            self._is_closing = False
+        if not self._is_closing or self._has_left or self._log.flying:
+            return
+        if link is not None and self._is_open:
+            self._has_left = True
             link.send(CloseWriter(writer=self._opening.writer))
             link.forget(self)
             self._memory.close()

@@ -458,7 +458,11 @@ class RemoteRowWriter:
 
     def _release(self) -> None:
         self._closed = True
-        self._stream.close()
+        try:
+            self._stream.close()
+        except KeyboardInterrupt:
+            self._stream.close()  # No later call would do it.
+            raise
 
     def abandon(self) -> None:
         """See `WriterLike.abandon`."""
