@@ -1,6 +1,8 @@
 """One program over a queue in process and over a client (CL3), and the parts of a client that a queue does not have."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -707,6 +709,42 @@ def test_closing_after_a_goodbye_misses_no_sample_that_is_stored(address):
     until(lambda: queue.statistics().samples_received == 5)
     server.stop()
     client.close()
+
+
+SENDING = """
+import headrace as hr, sys
+
+def send():
+    global samples
+    samples = hr.Client(sys.argv[1]).queue("q")
+    for n in range(int(sys.argv[2])):
+        samples.send({"n": n})
+"""
+IN_A_WORKER = """
+import multiprocessing
+worker = multiprocessing.get_context("fork").Process(target=send)
+worker.start()
+worker.join()
+"""
+
+
+@pytest.mark.parametrize("ending", ["send()", "send()\nraise SystemExit", IN_A_WORKER])
+def test_a_process_that_ends_without_close_loses_no_sample(address, ending):
+    """Samples that wait for a full message, or for a confirmation, when the program has come to its end."""
+    with hr.BatchQueue({"n": 0}, 40) as queue, hr.Server({"q": queue}, **address) as server:
+        command = [sys.executable, "-c", SENDING + ending, server.addresses[-1], "40"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert done.stderr == ""
+        batch, _ = queue.sample(timeout=10)
+        assert batch["n"].tolist() == list(range(40))
+
+
+def test_samples_that_are_lost_at_the_end_are_told(address):
+    with hr.BatchQueue({"n": 0}, 2, num_buffers=2) as queue, hr.Server({"q": queue}, **address) as server:
+        command = [sys.executable, "-c", SENDING + "send()", server.addresses[-1], "6"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert "its samples that are not confirmed are lost" in done.stderr
+        assert "wait: 2 samples were not in queue 'q'" in done.stderr
 
 
 def test_a_forked_child_is_refused(address):

@@ -25,6 +25,7 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.kernels.shared_count import SharedCount
 from headrace.server.client.link import Link
+from headrace.server.client.queues.farewell import FAREWELL
 from headrace.server.client.queues.flusher import FLUSHER
 from headrace.server.client.queues.lone_samples import LoneSamples
 from headrace.server.client.queues.opened_sender import NextConfirmation, OpenedSender
@@ -216,6 +217,7 @@ class SampleStream:
             self._closing.set()
             self._rows.take_over()
             self._rows.free_until = 0
+        FAREWELL.discard(self)
         self._ring.close()
 
     @property
@@ -464,6 +466,7 @@ class SampleStream:
                 sender = OpenedSender(link, reply.number, self._count, samples, is_shared=self._is_shared)
                 link.listen(reply.number, sender.take)
                 self._sender = sender
+                FAREWELL.add(self)
                 self._lone = self._lone_samples(sender)
                 self._open_forks = self._forks
                 self._opened.set()
