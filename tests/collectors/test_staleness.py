@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.staleness import ahead_within
 from headrace.collectors.statistics import Tally
+from headrace.leases.selector import PEERS
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -363,6 +364,21 @@ def test_a_state_keeps_the_order():
             assert again.worker_idx == batch.worker_idx
             np.testing.assert_array_equal(again["observation"], batch["observation"])
         assert collector.next(timeout=40) is not None
+
+
+def test_a_loaded_state_is_no_publication():
+    # CQ3, CV8: the learner may publish after a state that follows a batch, so no rollout begins before that.
+    with hr.AsyncCollector(
+        lambda: CounterEnv(9), make_policy(), frames_per_batch=4, max_staleness=0
+    ) as collector:
+        collector.next(timeout=40)
+        publish(collector, 1)
+        collector.next(timeout=40)
+        collector.load_state_dict(collector.state_dict())
+        PEERS.submit(int).result()  # What goes on after the load has been submitted before.
+        assert collector._group.collection.admission.under_way(0) == 0
+        publish(collector, 2)
+        assert (collector.next(timeout=40)["policy_version"] == 2).all()
 
 
 @pytest.mark.parametrize(
