@@ -1,11 +1,13 @@
 """Channels with TLS: pieces of any size, peers that do not read, and bytes that are not TLS."""
 
+import itertools
 import os
 import select
 import socket
 import threading
 
 import pytest
+from interrupts import Interrupt
 
 import headrace as hr
 import headrace.leases.tls_channel as tls_channel_module
@@ -75,16 +77,54 @@ def test_what_a_peer_does_not_read_is_not_encrypted(pair):
     server, _ = pair
     parts = [memoryview(bytes(1 << 20)) for _ in range(20)]
     assert not server.send_soon(Ack(writer=0, sequence=0), parts=parts)
-    assert len(server._ciphertext) < 1 << 19
+    assert len(server._session.ciphertext) < 1 << 19
     assert server.unsent > 15 << 20
     with pytest.raises(hr.Disconnected, match="does not read"):
         server.send_soon(Ack(writer=0, sequence=1), most=1 << 20)
 
 
+@pytest.mark.parametrize(
+    ("call", "size"),
+    [("send_soon", 0), ("send_soon", 40_000), ("send_soon", 3_000_000), ("send_rest", 3_000_000)],
+)
+def test_ctrl_c_at_every_moment_of_a_send(pair, call, size):
+    """server AU3: no byte is encrypted twice, no ciphertext is lost or sent twice: each message comes once, whole."""
+    server, client = pair
+    found, begun, payload = [], [], os.urandom(size)
+    for number in itertools.count(1):
+        sequence = 2 * number
+        if call == "send_rest":
+            assert not client.send_soon(Ack(writer=1, sequence=sequence), payload=payload)
+            found += ready(server)  # The system takes more of it.
+        try:
+            with Interrupt(number, folder="leases/tls"):
+                if call == "send_rest":
+                    client.send_rest()
+                else:
+                    client.send_soon(Ack(writer=1, sequence=sequence), payload=payload)
+        except KeyboardInterrupt:
+            begun.append(sequence)
+        client.send_soon(Ack(writer=1, sequence=sequence + 1))
+        while not found or found[-1].message.sequence < sequence + 1:
+            client.send_rest()
+            found += ready(server)
+        if sequence not in begun:
+            break
+    numbers = [frame.message.sequence for frame in found]
+    assert sorted(set(numbers)) == numbers
+    # The call may have begun to do nothing.
+    assert set(range(3, sequence + 2, 2)) <= set(numbers)
+    assert set(range(2, sequence + 1, 2)) - set(numbers) <= {2, 4}
+    assert all(frame.payload == payload for frame in found if frame.message.sequence % 2 == 0)
+    assert not client.unsent
+    assert client.bytes_out == server.bytes_in
+    assert number > 4
+
+
 def test_one_byte_at_a_time(pair):
     server, client = pair
     client._session.encrypt([encoded(Ack(writer=3, sequence=3), b"behind")])
-    for byte in client._session.take_ciphertext():
+    for byte in bytes(client._session.next_ciphertext()):
         client._socket.sendall(bytes([byte]))
         frames = list(server.receive_ready())
     assert [(frame.message.writer, frame.payload) for frame in frames] == [(3, b"behind")]
@@ -109,7 +149,7 @@ def test_bytes_that_are_not_tls_end_the_connection(data):
 def test_a_changed_byte_ends_the_connection(pair):
     server, client = pair
     client._session.encrypt([encoded(Ack(writer=3, sequence=3))])
-    data = bytearray(client._session.take_ciphertext())
+    data = bytearray(bytes(client._session.next_ciphertext()))
     data[-1] ^= 1
     client._socket.sendall(data)
     with pytest.raises(hr.Disconnected, match="BAD_RECORD_MAC"):

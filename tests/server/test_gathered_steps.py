@@ -165,3 +165,16 @@ def test_a_writer_that_has_ended_sends_nothing_more(writer):
     for call in writer.connection.later:
         call()
     assert writer.connection.steps == [1]
+
+
+def test_columns_without_values_are_gathered_too():
+    signature = hr.Signature.like({"n": 0, "nothing": np.zeros((3, 0))})
+    with hr.Replay(signature, [hr.Table.queue("q", 99)]) as replay, hr.Server({"r": replay}) as server:
+        with hr.Client(server.address) as client:
+            with client.replay("r").writer(lanes=2, items=[hr.ItemRule("q", 1)]) as writer:
+                for n in range(20):
+                    writer.append({"n": [n, n], "nothing": np.zeros((2, 3, 0))})
+                writer.flush(20)
+            batch = replay.sample("q", 40, timeout=0)
+            assert batch["nothing"].shape == (40, 3, 0)
+            assert sorted(batch["n"].tolist()) == sorted([*range(20), *range(20)])

@@ -16,6 +16,7 @@ from headrace.leases.messages import Message
 from headrace.leases.tls_session import TlsSession
 
 _READ_NBYTES = 1 << 18
+_AT_ONCE = (socket.MSG_DONTWAIT,)
 # A peer that takes and sends nothing for so long is not there any more.
 _SILENT_SECONDS = 30.0
 
@@ -37,7 +38,6 @@ class TlsChannel(Channel):
         self._session = session
         # One thread receives while others send, and a session takes one call at a time.
         self._session_lock = threading.Lock()
-        self._ciphertext = memoryview(b"")
 
     @property
     def is_ready(self) -> bool:
@@ -49,7 +49,7 @@ class TlsChannel(Channel):
     @property
     def unsent(self) -> int:
         """Number of bytes that the system has not taken yet, those included that are encrypted already."""
-        return super().unsent + len(self._ciphertext)
+        return super().unsent + self._session.unsent
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
         """See `Channel.send`. It does the handshake too, so no other thread may receive before.
@@ -85,29 +85,31 @@ class TlsChannel(Channel):
         """See `Channel`; it never waits."""
         if descriptors:
             raise ValueError("expected no descriptors on a connection with TLS")
+        session = self._session
         with self._session_lock:
             # Ciphertext for a peer that does not read must not pile up.
             if not self._send_ciphertext():
                 raise BlockingIOError
             try:
-                taken = self._session.encrypt(pieces)
+                session.encrypt(pieces)
             finally:
                 self._send_ciphertext()
-        self.bytes_out += taken
+        self.bytes_out += session.encrypted
+        # No call from here on, after which Ctrl-C could come: a later call returns what this one has encrypted.
+        taken, session.encrypted = session.encrypted, 0
         return taken
 
     def _send_ciphertext(self) -> bool:
         """Sends what the system takes at once; returns whether that is all."""
-        while True:
-            if not self._ciphertext:
-                self._ciphertext = memoryview(self._session.take_ciphertext())
-                if not self._ciphertext:
-                    return True
+        session = self._session
+        while ciphertext := session.next_ciphertext():
             try:
-                sent = self._socket.send(self._ciphertext, socket.MSG_DONTWAIT)
+                # See `tls_session`.
+                (sent,) = map(self._socket.send, (ciphertext,), _AT_ONCE)
             except BlockingIOError:
                 return False
-            self._ciphertext = self._ciphertext[sent:]
+            session.ciphertext = ciphertext[sent:]
+        return True
 
     # ---- receiving -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,9 @@
-"""One end of a TLS session over buffers in memory: it uses no socket, so none of its calls waits."""
+"""One end of a TLS session over buffers in memory: it uses no socket, so none of its calls waits.
+
+Bytes that are encrypted twice, or ciphertext that is lost or sent twice, end a connection. So what a call of C has done
+is noted in the same step: `(done,) = map(call, (data,))` is no call for Python, after which Ctrl-C could come
+(test_interrupts_of_tls.py).
+"""
 
 from __future__ import annotations
 
@@ -28,11 +33,15 @@ class TlsSession:
         TypeError: not an `ssl.SSLContext`.
         ValueError: a context for the other side.
 
+    Attributes:
+        encrypted: number of bytes that `encrypt` has encrypted and the caller has not noted; it sets this to 0.
+        ciphertext: bytes that are to be sent; the caller drops what is.
+
     >>> client = TlsSession(ssl.create_default_context(), "example.org")
     >>> client.encrypt([b"hello"])
     Traceback (most recent call last):
     BlockingIOError
-    >>> client.take_ciphertext()[:1]  # A record of the handshake.
+    >>> bytes(client.next_ciphertext()[:1])  # A record of the handshake.
     b'\x16'
     """
 
@@ -46,6 +55,10 @@ class TlsSession:
         except (ssl.SSLError, ValueError) as error:
             side = "server" if host is None else "client"
             raise ValueError(f"tls: expected an ssl.SSLContext for a {side}: {error}") from error
+        # The method of C: that of the class is a function of Python around it.
+        self._write = getattr(self._ssl, "_sslobj", self._ssl).write
+        self.encrypted = 0
+        self.ciphertext = memoryview(b"")
 
     @property
     def is_ready(self) -> bool:
@@ -56,28 +69,40 @@ class TlsSession:
         """Adds received bytes."""
         self._incoming.write(ciphertext)
 
-    def take_ciphertext(self) -> bytes:
-        """Returns the bytes that are to be sent, and forgets them."""
-        return self._outgoing.read()
+    @property
+    def unsent(self) -> int:
+        """Number of bytes that are encrypted and not sent."""
+        return len(self.ciphertext) + self._outgoing.pending
 
-    def encrypt(self, pieces: Sequence[Payload]) -> int:
-        """Encrypts bytes for the peer, at most a portion; returns how many.
+    def next_ciphertext(self) -> memoryview:
+        """Returns `ciphertext` after it was filled if it was empty."""
+        if not self.ciphertext:
+            read = map(self._outgoing.read, (-1,))
+            (self.ciphertext,) = map(memoryview, read)  # type: ignore[arg-type]
+        return self.ciphertext
+
+    def encrypt(self, pieces: Sequence[Payload]) -> None:
+        """Encrypts bytes for the peer, at most a portion, and adds their number to `encrypted`.
+
+        Args:
+            pieces: the first `encrypted` bytes of them are encrypted already, by a call that Ctrl-C interrupted.
 
         Raises:
             BlockingIOError: the handshake is not finished; the first call of a client begins it.
             AuthenticationError, Disconnected: see `decrypt`.
         """
-        taken = 0
+        begin = 0
         with _errors():
             for piece in pieces:
-                done = 0
-                while done < len(piece):
-                    if taken >= _PORTION_NBYTES:
-                        return taken
-                    written = self._ssl.write(memoryview(piece)[done : done + _RECORD_NBYTES])
-                    done += written
-                    taken += written
-        return taken
+                end = begin + len(piece)
+                while self.encrypted < end:
+                    if self.encrypted >= _PORTION_NBYTES:
+                        return
+                    done = self.encrypted - begin
+                    record = (memoryview(piece)[done : done + _RECORD_NBYTES],)
+                    (written,) = map(self._write, record)
+                    self.encrypted += written
+                begin = end
 
     def decrypt(self) -> bytes:
         """Returns bytes of the peer, at most a record.

@@ -197,7 +197,8 @@ class RowWriter:
 
     def _put_steps(self, rows: slice, steps: Values, count: int) -> None:
         for name, column in self._store.columns.items():
-            column[rows] = steps[name][:count].reshape(-1, *column.shape[1:])
+            # Not -1: the number of rows of an empty column does not follow from its size.
+            column[rows] = steps[name][:count].reshape(rows.stop - rows.start, *column.shape[1:])
 
     @property
     def open_lanes(self) -> NDArray[np.bool_]:
