@@ -21,7 +21,34 @@ else:
     from headrace.kernels.kinds import Bool, Int
 
 
-class QuickLock:
+class ThreadingNames:
+    """The names of `threading` for a lock."""
+
+    def take(self) -> None:
+        """Waits for the lock, and takes it."""
+        raise NotImplementedError
+
+    def give(self) -> None:
+        """Gives the lock back."""
+        raise NotImplementedError
+
+    def acquire(self) -> bool:
+        """See `take`."""
+        self.take()
+        return True
+
+    def release(self) -> None:
+        """See `give`."""
+        self.give()
+
+    def __enter__(self) -> None:
+        self.take()
+
+    def __exit__(self, *_: object) -> None:
+        self.give()
+
+
+class QuickLock(ThreadingNames):
     """A lock like that of `threading`, also for its conditions.
 
     Where another process has taken the caches in between, a `with` of Python's lock costs compiled code 1 us. `take`
@@ -79,8 +106,6 @@ class QuickLock:
         else:
             self._plain.release()
 
-    # The names of `threading`.
-
     def acquire(self, blocking: bool = True) -> bool:
         """See `take` and `take_now`."""
         if not blocking:
@@ -88,18 +113,8 @@ class QuickLock:
         self.take()
         return True
 
-    def release(self) -> None:
-        """See `give`."""
-        self.give()
 
-    def __enter__(self) -> None:
-        self.take()
-
-    def __exit__(self, *_: object) -> None:
-        self.give()
-
-
-class QuickRLock:
+class QuickRLock(ThreadingNames):
     """A `QuickLock` that its owner may take again, as `threading.RLock`.
 
     Where kernels run as plain Python, `take` and a `try` behind it are not enough: Ctrl-C may come between them, and
@@ -139,23 +154,6 @@ class QuickRLock:
         if not self._depth:
             self._owner = 0
             self._inner.give()
-
-    # The names of `threading`.
-
-    def acquire(self) -> bool:
-        """See `take`."""
-        self.take()
-        return True
-
-    def release(self) -> None:
-        """See `give`."""
-        self.give()
-
-    def __enter__(self) -> None:
-        self.take()
-
-    def __exit__(self, *_: object) -> None:
-        self.give()
 
 
 def _this_thread() -> Int:

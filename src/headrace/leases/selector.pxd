@@ -40,5 +40,3 @@ cdef class PeerSelector:
     cdef object _look_at(self, set peers)
     cdef object _forget(self, object peer)
     cdef object _listen_for(self, object peer)
-
-cdef Float _now() noexcept

@@ -33,9 +33,10 @@ from headrace.leases.messages import Message
 from headrace.leases.poller import READ, WRITE, Poller
 
 if cython.compiled:
-    from cython.cimports.headrace.kernels.atomics import nanoseconds
+    from cython.cimports.headrace.kernels.monotonic import monotonic
 else:
     from headrace.kernels.kinds import Float, Int
+    from headrace.kernels.monotonic import monotonic
 
 _LOOK_SECONDS = 0.05
 _REST_SECONDS = 0.5
@@ -273,12 +274,12 @@ class PeerSelector:
 
     def _listen(self) -> None:
         self._number = threading.get_ident()
-        now = _now()
+        now = monotonic()
         next_rest = now + _REST_SECONDS
         while not self._has_ended():
             next_look = now + _LOOK_SECONDS if self._waiting else next_rest
             self._serve_ready(self._seconds_until(min(next_look, next_rest), now))
-            now = _now()
+            now = monotonic()
             if self._timers:
                 self._make_timed_calls(now)
             if now >= next_rest:
@@ -476,15 +477,6 @@ class PeerSelector:
         """Closes the inherited descriptors, and begins without peers: those belong to the parent."""
         self._close()
         self._begin()
-
-
-def _now() -> Float:
-    """Returns `time.monotonic()`."""
-    if cython.compiled:
-        now: Float = nanoseconds() * 1e-9
-        return now
-    else:
-        return time.monotonic()
 
 
 PEERS = PeerSelector()

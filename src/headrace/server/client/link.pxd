@@ -50,6 +50,5 @@ cdef class Link:
     cdef object _settle(self, Int number, object answer, object payload, object form)
     cpdef Bool _forget(self, Reply reply) except -1
 
-cdef Float _now() noexcept
 cdef Float _seconds_left(Float end) except -1
 cdef Bool _is_done(object reply) except -1

@@ -46,11 +46,12 @@ from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks, Sample
 
 if cython.compiled:
-    from cython.cimports.headrace.kernels.atomics import nanoseconds
     from cython.cimports.headrace.kernels.instances import is_of
+    from cython.cimports.headrace.kernels.monotonic import monotonic
 else:
     from headrace.kernels.instances import is_of
     from headrace.kernels.kinds import Bool, Float, Int
+    from headrace.kernels.monotonic import monotonic
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
@@ -274,11 +275,11 @@ class Link:
         while not _is_done(reply):
             if self._may_read(reply, end):
                 try:
-                    while not _is_done(reply) and _now() < end:
+                    while not _is_done(reply) and monotonic() < end:
                         self.read_ready(_seconds_left(end))
                 finally:
                     self._stop_reading()
-            if not _is_done(reply) and _now() >= end:
+            if not _is_done(reply) and monotonic() >= end:
                 return False
         return True
 
@@ -503,17 +504,8 @@ class Link:
             self._channel.close()
 
 
-def _now() -> Float:
-    """Returns `time.monotonic()`."""
-    if cython.compiled:
-        now: Float = nanoseconds() * 1e-9
-        return now
-    else:
-        return time.monotonic()
-
-
 def _seconds_left(end: Float) -> Float:
-    left: Float = end - _now()
+    left: Float = end - monotonic()
     turn: Float = _TURN_SECONDS
     return max(min(left, turn), 0.0)
 
