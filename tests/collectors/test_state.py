@@ -467,6 +467,40 @@ def test_cq3_cv2_weights_for_the_batch_after_the_one_under_way(within_a_batch, e
             np.testing.assert_array_equal(other.getattr_policy("gain"), [0.5, 0.5])
 
 
+def test_cq3_cv2_a_worker_that_has_not_begun_a_batch_takes_over_no_newer_weights(
+    expected_of_updates, monkeypatch, take
+):
+    # One worker has completed its rollout and the other one has not begun, here and where the state is loaded.
+    expected = expected_of_updates(0.5)
+    with hr.MultiCollector([RandomWalk] * 2, Recurrent(), **SYNCHRONOUS) as collector:
+        status, pid = collector._group.status, collector.statistics().workers[1].pid
+        is_collecting = collector._group.collection.admission.is_collecting
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(hr.DeadlineExceeded):
+            collector.next(timeout=0)
+        with status.changed:
+            assert status.changed.wait_for(lambda: is_collecting(1) and not is_collecting(0), 40)
+        published(collector, 0.5)
+        wait = status.wait_for_none
+
+        def release(late, timeout, event):
+            if event.startswith("to pause"):  # All workers have been asked to.
+                os.kill(pid, signal.SIGCONT)
+            wait(late, timeout, event)
+
+        monkeypatch.setattr(status, "wait_for_none", release)
+        state = copied(collector.state_dict())
+        assert_equal(expected, take(collector, 4))
+        collector.load_state_dict(state)
+        assert_equal(expected, take(collector, 4))
+    with hr.MultiCollector([RandomWalk] * 2, Recurrent(), **SYNCHRONOUS) as other:
+        other.load_state_dict(state)
+        again = copied(other.state_dict())  # The other worker is still owed its rollout.
+        assert_equal(expected, take(other, 4))
+        other.load_state_dict(again)
+        assert_equal(expected, take(other, 4))
+
+
 def test_cq3_cv2_newer_weights_than_those_of_the_state(within_a_batch, expected_of_updates, take):
     # Weights that are published after the state was taken or loaded are newer than its own.
     expected = expected_of_updates(0.5, 2.0)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from copy import deepcopy
@@ -159,8 +160,9 @@ class Collection:
     def _go_on(self) -> None:
         """Lets the workers collect what is owed: ahead of the learner, unless each batch is asked for."""
         self._resume_rollouts()
+        owed, self._owed = self._owed, ()
         if self._status.is_iterating and self._is_synchronous:
-            self.admission.owe_all(self._owed)
+            self.admission.owe_all(owed)
         else:
             # A loaded state may have brought rollouts already.
             under_way = [self.admission.under_way(handle.worker_idx) for handle in self._handles]
@@ -270,7 +272,7 @@ class Collection:
             )
             return {
                 "tally": self._tally.state_dict(),
-                "admission": self.admission.state_dict(in_progress),
+                "admission": self._admission_state(in_progress),
                 "waiting": self.batches.state_dict(),
                 "unreturned": self.batches.unreturned_state(),
                 "is_asked": self.batches.is_asked,
@@ -278,6 +280,12 @@ class Collection:
                 "partial": self._partial_state(),
                 "lanes": [maker.state_dict() for maker in self._assembly.makers],
             }
+
+    def _admission_state(self, in_progress: Sequence[bool]) -> dict[str, Any]:
+        state = self.admission.state_dict(in_progress)
+        if self._owed:  # No batch was asked for since a state was loaded.
+            state["owed"] = list(map(operator.add, state["owed"], self._owed))
+        return state
 
     def _partial_state(self) -> dict[str, Any]:
         """Returns the steps of each worker that are in no batch yet."""
