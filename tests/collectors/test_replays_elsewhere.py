@@ -99,6 +99,36 @@ def test_the_same_items_as_in_a_replay_of_the_process(elsewhere, make_replay, ki
     same(items_of(remote), items_of(local))
 
 
+def valued(observation):
+    return observation[:, 2] % 4, {"value": observation[:, 2] + 1.0}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_random_rows_have_zeros_for_the_columns_of_the_policy(make_replay, tmp_path, workers):
+    # CR4: zeros where the replay's signature has them.
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), valued), once())
+    options = {"frames_per_batch": 20, "init_random_frames": 30, "num_envs": 2}
+    with (
+        hr.Server({"r": replay}, address=None, unix=tmp_path / "socket") as server,
+        hr.Client(server.address) as client,
+    ):
+        given = client.replay("r")
+        if workers:
+            collector = hr.MultiCollector(
+                lambda: CounterEnv(3), valued, sync=True, num_workers=workers, replay_buffer=given, **options
+            )
+        else:
+            collector = hr.Collector(lambda: CounterEnv(3), valued, replay_buffer=given, **options)
+        with collector:
+            for _ in range(4):
+                collector.next()
+        views = {"value": hr.View(), "version": hr.View("policy_version"), "observation": hr.View()}
+        data = replay.sample("t", 80, views=views, timeout=5).data
+    is_random = data["version"] < 0
+    assert is_random.sum() == 40
+    np.testing.assert_array_equal(data["value"], np.where(is_random, 0, data["observation"][:, 2] + 1))
+
+
 def scaled(batch):
     names = ("observation", "next_observation", "reward")
     return batch.with_columns({name: batch[name] * 10 for name in names})

@@ -55,6 +55,7 @@ class WriterOutput:
         self.is_running = False
         self._observed = tuple(observed)
         self._num_envs = num_envs
+        self._columns = replay.signature.columns
         self._following: Columns | None = {}
         # Whether a step waits for items that are pending.
         self._waits = False
@@ -84,7 +85,7 @@ class WriterOutput:
         before, self._following = self._following, None
         self._waits = False
         try:
-            self._appender.append(steps)
+            self._appender.append(self._complete(steps))
         except KeyboardInterrupt:
             if self._waits:  # Here it is known what was written.
                 self._following = observed_after(before, steps, self._appender.appended, following)
@@ -92,6 +93,17 @@ class WriterOutput:
         # A client sends without waiting; the number of pending items is known when all rows are stored.
         _ = self._writer.pending
         self._following = following
+
+    def _complete(self, steps: Steps) -> Steps:
+        """Adds the columns that these steps lack, as zeros: random steps have no columns of the policy."""
+        # Rules: collectors CR4
+        shape = len(steps.versions), self._num_envs
+        lacking = {
+            name: np.zeros((*shape, *spec.shape), spec.dtype)
+            for name, spec in self._columns.items()
+            if name not in steps.columns
+        }
+        return steps._replace(columns=steps.columns | lacking) if lacking else steps
 
     def _prepare(self) -> None:
         if not self.is_running:  # Else `room` has looked.
