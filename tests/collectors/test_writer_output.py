@@ -125,6 +125,51 @@ def test_a_cut_that_found_no_page_can_be_repeated(made, seed):
     assert refused["write"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_where_the_store_is_full_no_row_is_lost_or_there_twice(made, seed):
+    # CF2, CQ2: a write that fails stores some of its rows, each once. It ends the episodes: the newest transition
+    # before it may lack its next observation, and is no item then.
+    rng = np.random.default_rng(seed)
+    output, replay = made(64)
+    lanes, refused = Lanes(LANES), 0
+    for _ in range(20):
+        written, failed, found = [], [], []
+        for _ in range(rng.integers(1, 40)):
+            steps = lanes.steps(rng.random((rng.integers(1, 4), LANES)) < 0.2)
+            rows = [tuple(row) for row in steps.columns["observation"].reshape(-1, 3).tolist()]
+            try:
+                output.write(steps, lanes.now)
+            except hr.StoreFull:
+                failed = rows
+                break
+            written += rows
+        try:
+            output.cut()
+        except hr.StoreFull:
+            found = taken(output, replay)
+            output.cut()
+        lanes.begin_episodes(slice(None))
+        found += taken(output, replay)
+        assert sorted(set(found)) == sorted(found)
+        assert set(found) <= {*written, *failed}
+        newest = {
+            max(row for row in written if row[0] == lane) for lane in range(LANES) if failed and written
+        }
+        assert set(written) - set(found) <= newest
+        refused += bool(failed)
+    assert refused > 3
+    output.close()
+
+
+def taken(output, replay):
+    """The observations of all items, each as often as it is there; the table is empty then."""
+    output._writer.flush(timeout=40)
+    rows = stored(replay)
+    assert len(rows) == len(replay.table("t")), "an item is there twice"
+    free(replay)
+    return rows
+
+
 def free(replay):
     replay.reset("t")
 

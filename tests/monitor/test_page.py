@@ -4,6 +4,8 @@ import http.client
 import json
 import re
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -298,3 +300,20 @@ def test_the_extra_is_named_where_a_library_is_missing(replay, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     with pytest.raises(ImportError, match=r'pip install "headrace\[server\]"'):
         hr.monitor.serve(replay)
+
+
+def test_a_bad_request_prints_nothing():
+    # In a process of its own: pytest sets up logging.
+    script = (
+        "import socket, headrace as hr\n"
+        "signature, queue = hr.Signature.like({'n': 0}), hr.Table.queue('q', 1)\n"
+        "with hr.Replay(signature, [queue]) as replay, hr.monitor.serve(replay, port=0) as page:\n"
+        "    port = int(page.url.rsplit(':', 1)[1].strip('/'))\n"
+        "    with socket.create_connection(('127.0.0.1', port)) as connection:\n"
+        "        connection.sendall(b'\\x16\\x03\\x01 this is not HTTP\\r\\n\\r\\n')\n"
+        "        print(connection.recv(99).split(b'\\r')[0].decode())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True
+    )
+    assert (done.stdout, done.stderr) == ("HTTP/1.1 400 Bad Request\n", "")

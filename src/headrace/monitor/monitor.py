@@ -119,9 +119,17 @@ def serve(
         access_log=False,
         timeout_graceful_shutdown=1,
     )
+    _print_nothing()
     url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/"
     _LOGGER.info("live page at %s", url)
     return Monitor(uvicorn.Server(config), listener, url, recorder)
+
+
+def _print_nothing() -> None:
+    """Keeps uvicorn's warnings, such as one for each bad request, from stderr where the user has set up no logging."""
+    logger = logging.getLogger("uvicorn.error")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
 
 
 def _source(replay: Any) -> tuple[Source, dict[str, Any]]:
