@@ -51,6 +51,12 @@ class TestWritersOfOneServer(WriterContract):
         return ShardsAndServers([hr.Replay(signature, tables, capacity=capacity)])
 
 
+def test_a_server_is_one_shard_only():
+    address = "tcp://127.0.0.1:1"
+    with pytest.raises(ValueError, match="expected different servers, got tcp://127.0.0.1:1 twice"):
+        hr.server.shards([address, "tcp://127.0.0.1:2", address], "r")
+
+
 def uniform(name="t"):
     return hr.Table(name, sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1000)
 
@@ -93,7 +99,7 @@ def test_a_server_that_stops_leaves_its_part_to_the_others():
 
 def test_servers_that_are_not_there_are_an_error():
     with pytest.raises(Disconnected, match="shard"):
-        hr.server.shards(["tcp://127.0.0.1:1"] * 2, "r")
+        hr.server.shards(["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], "r")
     with (
         hr.Replay(SIGNATURE, [uniform()]) as replay,
         hr.Server({"r": replay}) as server,

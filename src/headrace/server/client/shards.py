@@ -126,6 +126,7 @@ def shards(
     Raises:
         Disconnected: no server can be reached.
         SpecError, ValueError: the replays have different signatures or tables.
+        ValueError: an address comes twice.
         TypeError: `addresses` is not a list.
 
     >>> import headrace as hr
@@ -143,6 +144,11 @@ def shards(
     """
     if isinstance(addresses, str) or not isinstance(addresses, Sequence):
         raise TypeError(f"addresses: expected a list of addresses, got {addresses!r}")
+    twice = [address for place, address in enumerate(addresses) if address in addresses[:place]]
+    if twice:
+        raise ValueError(
+            f"addresses: expected different servers, got {twice[0]} twice; its items would be drawn twice as often"
+        )
     connect = partial(Client, token=token, tls=tls, timeout=timeout, compression=compression)
     openers = [ShardOpener(connect, partial(str, address), name) for address in addresses]
     return ShardsOfServers(openers, seed=seed, first_lane=first_lane)
