@@ -228,12 +228,17 @@ def test_what_cannot_be():
         SpecError, match=r"agent 'agent1': action_space: expected Discrete\(4\).*RolloutWorker"
     ):
         make_stepper(other)
-    with pytest.raises(ValueError, match="max_frames_per_traj"):
+    with pytest.raises(ValueError, match="max_frames_per_traj: .*several agents"):
         hr.Collector(lambda: CounterAgents([2]), frames_per_batch=2, max_frames_per_traj=1)
-    with pytest.raises(ValueError, match="reset_when_done"):
+    with pytest.raises(ValueError, match="reset_when_done: .*several agents"):
         hr.Collector(lambda: CounterAgents([2]), frames_per_batch=2, reset_when_done=False)
     with pytest.raises(ValueError, match="set_truncated"):
         hr.Collector(lambda: CounterAgents([2]), frames_per_batch=2, set_truncated=True)
+    with (
+        hr.Collector(lambda: CounterAgents([2, 2]), frames_per_batch=2) as collector,
+        pytest.raises(ValueError, match="reset_idx: .*several agents"),
+    ):
+        collector.reset([True, False])
     with pytest.raises(ValueError, match="agents act in turn; wrap it with pettingzoo.utils.aec_to_parallel"):
         make_stepper(parallel_to_aec(Zoo([1])))
     nameless = CounterAgents([1])

@@ -103,7 +103,7 @@ class WriterOutput:
             for name, spec in self._columns.items()
             if name not in steps.columns
         }
-        return steps._replace(columns=steps.columns | lacking) if lacking else steps
+        return steps._replace(columns={**steps.columns, **lacking}) if lacking else steps
 
     def _prepare(self) -> None:
         if not self.is_running:  # Else `room` has looked.

@@ -56,6 +56,11 @@ class RecordingStepper:
         times: LoopTimes,
     ) -> None:
         self._limit = max(0, max_frames_per_traj or 0)
+        if self._limit and stepper.lanes_may_wait:
+            raise ValueError(
+                "max_frames_per_traj: expected None for environments with several agents, which begin their episodes "
+                f"together, got {self._limit}; let the environment truncate its episodes"
+            )
         if self._limit and not stepper.resets_by_mask:
             raise ValueError(
                 "max_frames_per_traj: this vector environment resets itself and cannot be reset by mask; give single "

@@ -35,6 +35,11 @@ class WaitingStepper(RecordingStepper):
     """
 
     def __init__(self, stepper: Any, *args: Any, **options: Any) -> None:
+        if stepper.lanes_may_wait:
+            raise ValueError(
+                "reset_when_done: expected True for environments with several agents, which begin their episodes "
+                "together, got False"
+            )
         if stepper.autoreset is not Autoreset.DISABLED:
             raise ValueError(
                 "reset_when_done: expected True for a vector environment that resets itself, got False; give single "

@@ -162,6 +162,11 @@ class ControlSurface(CollectorParts):
             )
         if chosen.dtype != np.bool_:
             raise TypeError(f"reset_idx: expected bools, got {chosen.dtype}")
+        if self._layout.lanes_may_wait and 0 < np.count_nonzero(chosen) < num_envs:
+            raise ValueError(
+                "reset_idx: expected None or all True for environments with several agents: they begin their episodes "
+                "together"
+            )
         if not self._layout.resets_by_mask and 0 < np.count_nonzero(chosen) < num_envs:
             raise ValueError(
                 "reset_idx: this vector environment resets itself and cannot be reset by mask; reset all of it, or "
