@@ -21,6 +21,7 @@ from headrace.cli.collect.episode_file import EpisodeFile
 from headrace.cli.episodes import EpisodeLog
 from headrace.cli.file_names import DATASET, EPISODES, RUN, TRACE, TRACE_PICTURE
 from headrace.cli.progress import ProgressLine
+from headrace.cli.stdout_aside import StdoutAside
 from headrace.cli.user_modules import import_module
 from headrace.collectors import AsyncCollector, Batch, Collector, MultiCollector
 
@@ -88,7 +89,9 @@ def run(request: Request, *, as_json: bool) -> None:
     make = _environment_maker(request)
     log = EpisodeLog()
     stop: BaseException | None = None
-    with _files(request, make, log) as file:
+    # Workers inherit stdout: what their environments print would stand in the midst of the JSON object.
+    aside = StdoutAside() if as_json else contextlib.nullcontext()
+    with aside, _files(request, make, log) as file:
         seconds, parts = 0.0, dict.fromkeys(time_shares.PARTS, 0.0)
         try:
             with _collector(request, make, factory) as collector:

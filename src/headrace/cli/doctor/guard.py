@@ -1,14 +1,11 @@
-"""Keeps an environment under examination from ending, holding or garbling the examination."""
+"""Keeps an environment under examination from holding the examination."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,32 +13,6 @@ from headrace.cli.doctor.report import Report
 
 # Between two looks at whether a call has returned.
 _LOOK_SECONDS = 0.2
-
-
-class StdoutAside:
-    """Sends to stderr what Python and C libraries print meanwhile, so that stdout has the findings alone."""
-
-    def __enter__(self) -> Self:
-        self._stdout, sys.stdout = sys.stdout, sys.stderr
-        self._copy: int | None = None
-        with suppress(OSError):  # A descriptor may be closed.
-            self._stdout.flush()
-            self._copy = os.dup(1)
-            os.dup2(2, 1)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.restore()
-
-    def restore(self) -> None:
-        """Prints to stdout again."""
-        sys.stdout = self._stdout
-        if self._copy is not None:
-            with suppress(OSError, AttributeError):
-                ctypes.CDLL(None).fflush(None)
-            os.dup2(self._copy, 1)
-            os.close(self._copy)
-            self._copy = None
 
 
 class HangWatch:

@@ -16,12 +16,13 @@ import cloudpickle
 
 from headrace.cli import environments, tables
 from headrace.cli.doctor.agents import AgentsExamination
-from headrace.cli.doctor.guard import HangWatch, StdoutAside, look_for_threads, threads_left
+from headrace.cli.doctor.guard import HangWatch, look_for_threads, threads_left
 from headrace.cli.doctor.installation import examine_installation
 from headrace.cli.doctor.report import Level, Report, shown_error
 from headrace.cli.doctor.single import CLOSE, SingleExamination, Stopped
 from headrace.cli.doctor.tensors import ShownAsArrays
 from headrace.cli.doctor.vector import VectorExamination
+from headrace.cli.stdout_aside import StdoutAside
 from headrace.cli.user_modules import import_module
 from headrace.envs import AdaptedEnv, environment_factory, is_environment, is_vector_environment
 from headrace.envs.make import on_device

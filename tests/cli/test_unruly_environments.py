@@ -1,4 +1,4 @@
-"""`headrace doctor` on environments that hang, exit, print, or leave threads: it ends, and says what it has found."""
+"""Commands on environments that hang, exit, print, or leave threads: they end, and say what they have found."""
 
 import json
 import subprocess
@@ -8,6 +8,7 @@ import pytest
 
 _ENVIRONMENTS = """
 import os, sys, threading
+import gymnasium
 from headrace.testing import CounterEnv
 
 class Hangs(CounterEnv):
@@ -32,6 +33,8 @@ class Threads(CounterEnv):
 class FailsToClose(CounterEnv):
     def close(self):
         raise OSError("by intent")
+
+gymnasium.register("Prints-v0", entry_point=lambda: Prints(3))
 
 def hangs(): return Hangs(3)
 def hangs_itself(): threading.Event().wait()
@@ -69,3 +72,20 @@ def test_it_ends_and_says_why(name, code, check, text, tmp_path):
     if name == "prints":
         assert "of Python" in done.stderr
         assert "of a library" in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_what_is_printed_while_collecting_is_not_in_the_json_object(workers, tmp_path):
+    (tmp_path / "simulators.py").write_text(_ENVIRONMENTS)
+    command = [sys.executable, "-m", "headrace", "collect", "simulators:Prints-v0", "--steps", "64", "--json"]
+    done = subprocess.run(
+        [*command, "--workers", workers],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert json.loads(done.stdout)["frames"] == 64
+    assert "of Python" in done.stderr
+    assert "of a library" in done.stderr
