@@ -29,7 +29,7 @@ class Connection:
         self.sent += [message for message in messages if not isinstance(message, OpenWriter)]
 
     def call_later(self, seconds, call):
-        assert 0 < seconds < 0.01
+        assert 0 <= seconds < 0.01
         self.later.append(call)
 
     def forget(self, stream):
@@ -178,3 +178,16 @@ def test_columns_without_values_are_gathered_too():
             batch = replay.sample("q", 40, timeout=0)
             assert batch["nothing"].shape == (40, 3, 0)
             assert sorted(batch["n"].tolist()) == sorted([*range(20), *range(20)])
+
+
+def test_a_client_is_closed_without_a_wait_for_a_writer_that_leaves(writer):
+    """server CL6: the thread that receives has not told the server yet; the server would not answer afterwards."""
+    writer.append()
+    stream = writer.stream
+    stream.take(WriterState(writer=0, sequence=1, pending=3, room=9, finals=0, completes=False))
+    stream.close()
+    stream.wait_until_applied(0.0)
+    [call] = writer.connection.later
+    call()
+    stream.give_up(hr.Closed("the client is closed"))
+    assert [type(message).__name__ for message in writer.connection.sent] == ["AppendSteps", "CloseWriter"]

@@ -257,7 +257,7 @@ def test_a_writer_that_is_forgotten_gives_back_its_pages(tmp_path):
             with pytest.warns(ResourceWarning, match="1 items"):
                 del writer
             assert [remote.sample("q", 1, timeout=5).data["n"].tolist() for _ in range(2)] == [[0], [1]]
-            assert not client._session._writers.streams()
+            until(lambda: not client._session._writers.streams())
             with remote.writer(items=RULES) as writer:
                 writer.append({"n": np.int64(2)})
 

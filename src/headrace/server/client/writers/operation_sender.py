@@ -336,6 +336,11 @@ class OperationSender(WriterLink):
             if self._link is not None:
                 self._link.call_later(0.0, self._leave)
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the writer is closed and everything is applied, so that the server answers no further request."""
+        return self._is_closing and not self._log.flying
+
     def _leave(self) -> None:
         with self._changed:
             self._leave_if_closing()
@@ -345,7 +350,7 @@ class OperationSender(WriterLink):
         if not self._is_closing or self._has_left or self._log.flying:
             return
         if link is not None and self._is_open:
-            self._has_left = True
+            self._has_left, self._is_open = True, False
             link.send(CloseWriter(writer=self._opening.writer))
             link.forget(self)
             self._memory.close()

@@ -198,7 +198,7 @@ class OperationStream(OperationSender):
             DeadlineExceeded, Disconnected: some are.
         """
         with self._changed:
-            if self._end is None and (self.is_busy or self.state.pending):
+            if self._end is None and not self.is_leaving and (self.is_busy or self.state.pending):
                 self.ask(WaitPending, timeout, self._pending_message, lambda: self.unacknowledged, most=0)
 
     def _pending_message(self, seconds: float) -> str:
