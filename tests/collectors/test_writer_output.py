@@ -90,6 +90,48 @@ def test_ctrl_c_anywhere_leaves_the_output_usable(made, interrupt_at):
     output.close()
 
 
+class Deferring:
+    """A writer that sends the ends of episodes without waiting, and has sent all when `pending` is known."""
+
+    def __init__(self, writer):
+        vars(self).update(writer=writer, calls=[])
+
+    def __getattr__(self, name):
+        return getattr(self.writer, name)
+
+    def __setattr__(self, name, value):
+        setattr(self.writer, name, value)
+
+    def end_lanes(self, *args):
+        self.calls.append(args)
+
+    @property
+    def pending(self):
+        while self.calls:
+            self.writer.end_lanes(*self.calls.pop(0))
+        return self.writer.pending
+
+
+def test_what_a_cut_has_ended_is_stored_when_it_returns(make_replay):
+    # CF6: a pause may follow at once.
+    replay = make_replay(SIGNATURE, table())
+
+    class Elsewhere:
+        signature = replay.signature
+
+        @staticmethod
+        def row_writer(*args, **options):
+            return Deferring(replay.row_writer(*args, **options))
+
+    output = WriterOutput(Elsewhere(), LANES, ["observation"], [ItemRule("t", length=1, lookahead=1)])
+    lanes = Lanes(LANES)
+    output.write(lanes.steps(np.zeros((4, LANES), bool)), lanes.now)
+    assert len(replay.table("t")) == 3 * LANES
+    output.cut()
+    assert len(replay.table("t")) == 4 * LANES
+    output.close()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_cut_that_found_no_page_can_be_repeated(made, seed):
     # CF2, CQ2: as with a replay of this process.

@@ -129,6 +129,8 @@ class WriterOutput:
             self._following = following
             raise
         self._following = following
+        # As in `write`: a pause may follow, in which all there is must be stored.
+        _ = self._writer.pending
 
     def close(self) -> None:
         """See `ReplayOutput.close`."""
