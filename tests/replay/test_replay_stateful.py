@@ -252,6 +252,13 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         self.next_key = core_of(self.replay).keys.next
         self.begin_writing()
 
+    @precondition(lambda self: hasattr(self, "replay") and not self.writer.pending)
+    @rule()
+    def another_writer(self):
+        """It may go on in the page that the one before has left (C3)."""
+        self.writer.close()
+        self.begin_writing()
+
     def next_life(self):
         with tempfile.TemporaryDirectory() as folder:
             path = self.replay.save(folder)

@@ -157,3 +157,79 @@ def test_a_forgotten_writer_waits_for_nobody():
         replay.reset("t")
         assert replay.statistics().store.pages == 0
         assert core_of(replay).store._row_budget < allowed
+
+
+def write_episode(replay: hr.Replay, lanes: int, first: int, length: int = 3) -> None:
+    with replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
+        for number in range(first, first + length):
+            writer.append({"number": number if lanes == 1 else np.full(lanes, number)})
+        for lane in range(lanes):
+            writer.end_episode(lane=lane)
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 40])
+def test_a_writer_an_episode_fills_a_store_as_one_writer_does(lanes: int):
+    """C2: a writer that is closed leaves the rest of its page to the next one."""
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=fifo, max_size=1000)
+    with hr.Replay(NUMBER, [table], capacity=1000, seed=0) as replay:
+        for episode in range(3000 // 3 // lanes):
+            write_episode(replay, lanes, 10 * episode)
+        assert len(replay.table("t")) == min(1000, 3000 // 3 // lanes * 3 * lanes)
+
+
+def test_no_view_looks_from_one_writer_to_the_next():
+    """B5: episodes of several writers in one page are as far apart as those of one."""
+    with hr.Replay(NUMBER, [hr.Table.uniform(1000, name="t")], capacity=1000, seed=0) as replay:
+        for episode in range(20):
+            write_episode(replay, 1, 10 * episode + 1)
+        assert replay.statistics().store.pages <= 3
+        views = {
+            "here": hr.View("number"),
+            "before": hr.View("number", shift=-1),
+            "after": hr.View("number", shift=1),
+        }
+        data = replay.sample("t", 500, views=views).data
+    here, step = data["here"], data["here"] % 10
+    np.testing.assert_array_equal(data["before"], np.where(step == 1, 0, here - 1))
+    np.testing.assert_array_equal(data["after"], np.where(step == 3, 0, here + 1))
+
+
+def test_writers_beside_one_another_leave_their_pages_to_as_many():
+    """C2"""
+    with hr.Replay(NUMBER, [hr.Table.uniform(1000, name="t")], capacity=1000, seed=0) as replay:
+        for number in range(100):
+            writers = [replay.writer(items=[hr.ItemRule("t", 1)]) for _ in range(5)]
+            for writer in writers:
+                writer.append({"number": number})
+            for writer in writers:
+                writer.end_episode()
+                writer.close()
+        assert len(replay.table("t")) == 500
+
+
+@pytest.mark.parametrize("end", ["open", "continue"])
+def test_a_page_that_windows_may_look_beyond_is_not_left(end: str):
+    """I6, I7: neither where an episode was not ended, nor where windows go on over the ends of episodes."""
+    window = hr.ItemRule("t", 2, end=hr.EndOfEpisode.CONTINUE) if end == "continue" else hr.ItemRule("t", 1)
+    with hr.Replay(NUMBER, [hr.Table.uniform(1000, name="t")], capacity=1000, seed=0) as replay:
+        for number in (1, 11):
+            with replay.writer(items=[window]) as writer:
+                writer.append({"number": number})
+                writer.append({"number": number + 1})
+                if end == "continue":
+                    writer.end_episode()
+        assert replay.statistics().store.pages == 2
+
+
+def test_a_page_is_not_left_once_nothing_holds_it():
+    """C4: its rows may be written over by others."""
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=1000, seed=0) as replay:
+        write_episode(replay, 1, 1)
+        replay.reset("t")
+        assert replay.statistics().store.pages == 0
+        with replay.writer(items=[hr.ItemRule("t", 2)]) as writer:
+            writer.append({"number": 5})
+            write_episode(replay, 1, 11)
+            writer.append({"number": 6})
+            assert replay.sample("t", 1).data["number"].tolist() == [[5, 6]]

@@ -105,11 +105,31 @@ class LaneBlock:
         if self.kernel.begin_step():
             if self._leased:
                 self._leave_pages()
-            else:
+            elif not self._go_on():
                 self.lease_page()
             self._enter(self._leased.popleft())
         while self._rows_ahead() < steps * self.lanes:
             self.lease_page()
+
+    def _go_on(self) -> bool:
+        """Takes the page that an earlier block has left, for the first step; returns whether there is one."""
+        if self._page >= 0 or not self._stands_alone:
+            return False
+        page = self._store.go_on(self.lanes)
+        if page >= 0:
+            self._page = page
+            self._leased.append(page)
+        return page >= 0
+
+    def leave(self) -> None:
+        """Lets a later block go on in the rest of the present page; `release` follows."""
+        if self._stands_alone and not self._leased and not self.kernel.is_full():
+            self._store.leave(self._page)
+
+    @property
+    def _stands_alone(self) -> bool:
+        """Whether no window reaches from a step before the next one to that or beyond, whoever writes it."""
+        return not (self._across or self.lane_steps.any())
 
     def _rows_ahead(self) -> int:
         """Returns the number of rows for which there are pages."""
@@ -124,10 +144,11 @@ class LaneBlock:
             self._store.release(self._reach.popleft()[0])
 
     def _enter(self, page: int) -> None:
-        """Makes the next step the first of this page."""
-        kernel, page_rows = self.kernel, self._store.arrays.page_rows
-        kernel.row = page * page_rows
-        kernel.stop = kernel.row + page_rows // self.lanes * self.lanes
+        """Makes the next step the first free one of this page."""
+        kernel, arrays = self.kernel, self._store.arrays
+        first = page * arrays.page_rows
+        kernel.row = first + int(arrays.pages[page, USED]) * self.lanes
+        kernel.stop = first + arrays.page_rows // self.lanes * self.lanes
         self._reach.append((page, kernel.committed))
 
     def _oldest_in_reach(self) -> int:

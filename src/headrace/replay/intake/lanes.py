@@ -75,6 +75,11 @@ class Lanes:
             if here.any():
                 yield block, lanes[here] - span.start, here
 
+    def leave(self) -> None:
+        """Lets lanes of a later writer go on in the rest of the present pages; `release` follows."""
+        for block in self.blocks:
+            block.leave()
+
     def release(self) -> list[int]:
         """Forgets all pages; returns those that are to be given back."""
         return [page for block in self.blocks for page in block.release()]

@@ -420,6 +420,7 @@ class RowWriter:
         self._replay.writers.closed(self)
         with self._lock:
             self._store.allow(-self._lanes.extra_pages)
+            self._lanes.leave()
             for page in self._lanes.release():
                 self._store.release(page)
 

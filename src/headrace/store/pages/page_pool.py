@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -85,6 +85,10 @@ class PagePool:
         self._dropped: deque[int] = deque()
         self._no_longer_allowed: deque[int] = deque()
         self._holders: weakref.WeakSet[PageHolder] = weakref.WeakSet()
+        # Pages in which a later block may go on, and by their lanes the order in which they were left; some of these
+        # were taken since.
+        self._unfinished: set[int] = set()
+        self._left: defaultdict[int, list[int]] = defaultdict(list)
 
     def adopt(self, held: NDArray[np.bool_]) -> None:
         """Goes on with recovered pages from a file (`pages.recovery`); no page may be in use yet.
@@ -122,6 +126,7 @@ class PagePool:
             self._charges[page] = charge
             if self.page_hashes is not None:
                 self.page_hashes[page] = 0
+            self._unfinished.discard(page)
             words = self.arrays.pages[page]
             if words[VERSIONED]:
                 self.versions[page * self.arrays.page_rows : (page + 1) * self.arrays.page_rows] = 0
@@ -130,6 +135,27 @@ class PagePool:
             if previous >= 0:
                 self.arrays.pages[previous, NEXT] = page
             return page
+
+    def leave(self, page: int) -> None:
+        """Lets a later block of as many lanes go on in the rest of a page, as long as something holds the page."""
+        with self.lock:
+            self._unfinished.add(page)
+            self._left[int(self.arrays.pages[page, LANES])].append(page)
+
+    def go_on(self, lanes: int) -> int:
+        """Takes the page that a block of as many lanes left last, and adds a reference to it; returns -1 if none is."""
+        with self.lock:
+            self.reclaim()
+            left = self._left[lanes]
+            while left:
+                page, words = left[-1], self.arrays.pages[left.pop()]
+                if page in self._unfinished and words[LANES] == lanes and words[REFERENCES] > 0:
+                    self._unfinished.discard(page)
+                    self.pins.pin_page(page, 1)
+                    if self.page_hashes is not None:
+                        self.page_hashes[page] = 0
+                    return page
+            return -1
 
     def require(self, lanes: Sequence[int]) -> None:
         """Checks that pages for blocks of these lanes can be taken, and takes their disk space.
@@ -212,8 +238,9 @@ class PagePool:
             return ""
         pages = self._never_used - self._num_free()
         return (
-            f"{pages} pages are in use: each writer fills pages of its own, and what it leaves of the last one is lost "
-            "until nothing holds the page. Write many episodes with one writer. "
+            f"{pages} pages are in use: each writer fills pages of its own, and what it leaves of the last one in the "
+            "midst of an episode is lost until nothing holds the page. Write many episodes with one writer, or end "
+            "them before you close it. "
         )
 
     def _take_page(self) -> int:
