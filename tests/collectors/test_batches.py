@@ -124,6 +124,18 @@ def test_example_of_the_page(take):
     assert two["episode_id"].tolist() == [[1, 1, 2, 2]]
 
 
+def test_a_reset_costs_the_other_environments_nothing(take):
+    # CE6: each takes one step a row, whoever is reset meanwhile, and is reset at its own ends alone.
+    lengths = [2, 5, 13]
+    envs = [CounterEnv(length, copy=copy) for copy, length in enumerate(lengths)]
+    with hr.Collector(
+        in_turn([lambda env=env: env for env in envs]), num_envs=3, frames_per_batch=30
+    ) as collector:
+        take(collector, 4)
+    assert [len(env.actions) for env in envs] == [40, 40, 40]
+    assert [len(env.seeds) for env in envs] == [1 + 40 // length for length in lengths]
+
+
 def test_alignment(take):
     # CB4: within a trajectory the next observation is that of the next row.
     with hr.Collector(in_turn(counter_env_fns([4, 7])), frames_per_batch=40, num_envs=2) as collector:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from functools import partial
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.collectors.handle.group_status import GroupStatus
+from headrace.leases.selector import PEERS
 from headrace.testing import CounterEnv, counter_env_fns, counter_vector_env, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -579,3 +581,34 @@ def test_the_worker_that_died_is_named(sync):
         assert [worker.alive for worker in collector.statistics().workers] == [True, False, True]
         with pytest.raises(hr.WorkerDied, match="worker 1"):
             collector.set_seed(0)
+
+
+def test_an_asynchronous_batch_does_not_wait_for_the_thread_that_listens():
+    with hr.MultiCollector(counter_env_fns([3]), sync=False, frames_per_batch=4) as collector:
+        collector._group.collection.begin(running=False)
+        group, opened = collector._group, threading.Event()
+        with group.status.changed:
+            assert group.status.changed.wait_for(lambda: len(group.collection.batches) == 2, 40)
+        held = PEERS.submit(lambda: opened.wait(60))
+        collector.next(timeout=40)
+        opened.set()
+        assert held.result()  # Else `next` came back after the 60 s.
+        # What the thread does for the batch is done before anything is said of it.
+        statistics = collector.statistics()
+        assert statistics.workers[0].rollouts == 1
+        assert statistics.workers[0].frames == statistics.frames == 4
+        collector.next(timeout=40)
+        state = collector.state_dict()
+        assert state["collector"]["tally"]["batches"] == 2
+        # Two rollouts are waiting, under way or owed, whatever the thread was doing.
+        admission = state["collector"]["admission"]
+        assert admission["begun"] // 4 - 2 + admission["owed"][0] == 2
+
+
+@pytest.mark.parametrize("bound", [{"max_staleness": 1}, {"total_frames": 8}])
+def test_a_batch_that_others_depend_on_is_settled_when_it_is_returned(bound):
+    # CV8: the order of batches depends on it; CF5: nothing follows the last one that could settle it.
+    with hr.MultiCollector(counter_env_fns([3]), sync=False, frames_per_batch=4, **bound) as collector:
+        for _ in range(2):
+            collector.next(timeout=40)
+        assert collector._group.collection.batches.is_settled

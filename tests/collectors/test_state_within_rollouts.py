@@ -1,5 +1,6 @@
 """Saved and restored collectors with workers, in the middle of their rollouts."""
 
+import os
 import pickle
 import sys
 import threading
@@ -13,6 +14,8 @@ import pytest
 
 import headrace as hr
 import headrace.collectors.multi.collected_state as collected_state_module
+from headrace.collectors.handle.handle import WorkerHandle
+from headrace.collectors.messages import Pause
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -279,3 +282,41 @@ def test_threads_that_stop_the_workers_take_turns(other, make_replay, monkeypatc
         assert max(most) == 1
         assert states[1] is not False
         assert not group.pauses.are_complete
+
+
+def test_a_state_behind_the_end_of_every_episode(tmp_path, monkeypatch, take):
+    # CQ3, CR7: the rollout under way has a step, so it is handed out; only what would follow has none.
+    begun, ends = tmp_path / "begun", tmp_path / "ends"
+    for fifo in (begun, ends):
+        os.mkfifo(fifo)
+
+    class Ending(RandomWalk):
+        def step(self, action):
+            begun.write_text("the step has begun")
+            ends.read_text()
+            return self.place, 1.0, True, False, {}
+
+    options = {"frames_per_batch": 5, "reset_when_done": False, "seed": 3}
+    with hr.AsyncCollector(Ending, **options) as collector:
+        with pytest.raises(hr.DeadlineExceeded):
+            collector.next(timeout=0)
+        begun.read_text()
+        send = WorkerHandle.send
+
+        def send_and_end(own, *messages, **parts):
+            send(own, *messages, **parts)
+            if isinstance(messages[0], Pause):
+                ends.write_text("the question is there")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(WorkerHandle, "send", send_and_end)
+            state = collector.state_dict()
+        assert state["worker0"]["rollout"]["left"] == 4
+        expected = take(collector, 1)
+        with pytest.raises(RuntimeError, match="waits for a reset"):
+            collector.next(timeout=40)
+    with hr.AsyncCollector(Ending, **options) as other:
+        other.load_state_dict(state)
+        assert_equal(expected, take(other, 1))
+        with pytest.raises(RuntimeError, match="waits for a reset"):
+            other.next(timeout=40)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from copy import deepcopy
@@ -122,7 +123,7 @@ class Collection:
             self.admission.forgive,
         )
         self.batches = FinishedBatches(
-            status, tally, self._assembly, self.admission, handles, self._handed_out, weights
+            status, tally, self._assembly, self.admission, handles, self._handed_out, weights, _submit
         )
 
     def _grant(self, worker_idx: int, *, at_random: bool, continues: bool = False) -> None:
@@ -265,21 +266,32 @@ class Collection:
         Raises:
             DeadlineExceeded: that thread did not get its batch in time.
         """
-        with self._status.changed:
-            # A batch that is being handed out is counted before the state is taken.
-            self._status.wait_held(
-                lambda: not self.batches.hands_out, timeout, lambda: "a batch", lambda: True
-            )
-            return {
-                "tally": self._tally.state_dict(),
-                "admission": self._admission_state(in_progress),
-                "waiting": self.batches.state_dict(),
-                "unreturned": self.batches.unreturned_state(),
-                "is_asked": self.batches.is_asked,
-                "is_running": self._status.is_running,
-                "partial": self._partial_state(),
-                "lanes": [maker.state_dict() for maker in self._assembly.makers],
-            }
+        end, state = time.monotonic() + timeout, None
+        while state is None:
+            self.batches.settle()
+            with self._status.changed:
+                # A batch that is being handed out is counted before the state is taken.
+                self._status.wait_held(
+                    lambda: not self.batches.hands_out,
+                    end - time.monotonic(),
+                    lambda: "a batch",
+                    lambda: True,
+                )
+                if self.batches.is_settled:
+                    state = self._state(in_progress)
+        return state
+
+    def _state(self, in_progress: Sequence[bool]) -> dict[str, Any]:
+        return {
+            "tally": self._tally.state_dict(),
+            "admission": self._admission_state(in_progress),
+            "waiting": self.batches.state_dict(),
+            "unreturned": self.batches.unreturned_state(),
+            "is_asked": self.batches.is_asked,
+            "is_running": self._status.is_running,
+            "partial": self._partial_state(),
+            "lanes": [maker.state_dict() for maker in self._assembly.makers],
+        }
 
     def _admission_state(self, in_progress: Sequence[bool]) -> dict[str, Any]:
         state = self.admission.state_dict(in_progress)
@@ -313,6 +325,7 @@ class Collection:
         """
         makers = self._assembly.makers
         in_progress = [rollout is not None for rollout in rollouts]
+        self.batches.settle()
         with self._status.changed:
             for maker, own in zip(makers, state["lanes"], strict=True):
                 maker.load_state_dict(own)

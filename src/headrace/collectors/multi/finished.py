@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headrace.collectors.batches.batch import Batch
@@ -21,7 +21,7 @@ from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly, Finished
 from headrace.collectors.multi.pauses import ANY_THREAD
-from headrace.collectors.statistics import Tally
+from headrace.collectors.statistics import Tally, WorkerTally
 from headrace.collectors.updates.shared import SharedWeights
 from headrace.leases.selector import PEERS
 
@@ -37,6 +37,7 @@ class FinishedBatches:
         handles: of the workers.
         handed_out: called after each batch with the workers that collected it, in the thread that listens to them.
         weights: returns those of the workers, which are held while workers collect a batch that was asked for.
+        submit: makes a call in the thread that listens to the workers, without waiting for it.
 
     Attributes:
         unreturned: by thread, a batch that was counted; the call that returns it sets this to None.
@@ -51,7 +52,9 @@ class FinishedBatches:
         handles: Sequence[WorkerHandle],
         handed_out: Callable[[list[int]], None],
         weights: Callable[[], SharedWeights],
+        submit: Callable[[Callable[[], None]], None],
     ) -> None:
+        self._submit = submit
         self._status = status
         self._tally = tally
         self._assembly = assembly
@@ -95,7 +98,7 @@ class FinishedBatches:
         status, finished = self._status, None
         batch = self._not_returned()
         if batch is not None:
-            self._settle()
+            self._settle_soon()
             return batch
         try:
             with self._admission.request(), status.changed:
@@ -206,21 +209,44 @@ class FinishedBatches:
             # No call between these: Ctrl-C leaves the batch in one of both (test_interrupts_of_batches.py).
             self.unreturned[me], self._unsettled = finished.batch, unsettled
             del self._waiting[place]
-        self._settle()
+        self._settle_soon()
         return finished.batch
 
-    def _settle(self) -> None:
-        """Lets workers whose rollouts were handed out go on; where Ctrl-C came before that, the next call does it."""
+    def _settle_soon(self) -> None:
+        """Settles, and waits where something depends on that. Where Ctrl-C came before, the next call does it."""
+        if self._admission.order is not None or self._tally.is_complete():
+            self.settle()
+        elif self._unsettled:
+            self._submit(self._settle_all)
+
+    def settle(self) -> None:
+        """Counts the rollouts that were handed out, each for its worker, and lets the workers go on."""
         if self._unsettled:
             PEERS.submit(self._settle_all).result()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no rollout is left for `settle`."""
+        return not self._unsettled
+
     def _settle_all(self) -> None:
-        """Does what `_settle` says; the thread that listens to the workers calls it."""
+        """Does what `settle` says; the thread that listens to the workers calls it."""
+        while self._unsettled:
+            worker_idx, counts = self._unsettled[0]
+            try:
+                self._handed_out([worker_idx])
+            finally:
+                with self._status.changed:
+                    self._tally.workers[worker_idx].add(counts, 1)
+                    self._unsettled = self._unsettled[1:]
+
+    def worker_tallies(self) -> list[WorkerTally]:
+        """Returns the counters of each worker with all rollouts that were handed out."""
         with self._status.changed:
-            unsettled, self._unsettled = self._unsettled, []
-        for worker_idx, counts in unsettled:
-            self._tally.workers[worker_idx].add(counts, 1)
-            self._handed_out([worker_idx])
+            tallies = [replace(tally) for tally in self._tally.workers]
+            for worker_idx, counts in self._unsettled:
+                tallies[worker_idx].add(counts, 1)
+        return tallies
 
     @property
     def rollouts(self) -> list[int]:

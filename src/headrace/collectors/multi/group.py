@@ -257,7 +257,9 @@ class WorkerGroup:
             RuntimeError: in a process that was forked from the collector's.
         """
         self.status.home.check()
-        workers = [handle.statistics(self.tally.workers[handle.worker_idx]) for handle in self.handles]
+        collection = self._collection
+        tallies = self.tally.workers if collection is None else collection.batches.worker_tallies()
+        workers = [handle.statistics(tallies[handle.worker_idx]) for handle in self.handles]
         is_running = self.status.is_running or (
             not self.status.is_iterating and any(handle.is_forwarding for handle in self.handles)
         )

@@ -95,7 +95,7 @@ class OwnCollector(LoopParts):
         """Goes on from a state, in place of the rollout under way.
 
         Returns:
-            Whether every environment waits for a reset that was not asked for.
+            Whether every environment waits for a reset that was not asked for, and no rollout is under way.
         """
         self._receive_weights()
         self._weights.load_state_dict(state)
@@ -105,7 +105,7 @@ class OwnCollector(LoopParts):
         self._resets.load_state_dict(state["resets"])
         load_generators_state(state["generators"])
         self.has_loaded = True
-        return self._loop.all_wait and not self._resets
+        return self._loop.all_wait and not self._resets and state["rollout"] is None
 
     def answer(self, question: Question, payload: Payload) -> tuple[Answer, bytes]:
         """Answers a question; an exception of the call is the answer, too.
