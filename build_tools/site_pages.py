@@ -2,7 +2,7 @@
 
 * `reference/`: each public name, with its docstring, a page for each public module. The names are read from the
   package itself, so none can be forgotten.
-* `design/`, `bench/README.md`, `SECURITY.md`, `CHANGELOG.md` and others of the repository that a page links to, and
+* `design/`, the pages of `bench/`, `SECURITY.md`, `CHANGELOG.md` and others of the repository that a page links to, and
   each example as a page with its code.
 
 Pages are written for the repository, where a link to `../examples/her.py` leads to a file. Such links are changed here.
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 # Of the repository, beside docs/.
-KEPT = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "changes/README.md"]
+KEPT = [
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "changes/README.md"),
+    *("bench/README.md", "bench/changes.md", "bench/readings.md"),
+]
 # Files without an ending that says what they are in, shown as text.
 SHOWN_AS_TEXT = {"LICENSE", "CITATION.cff"}
 LANGUAGES = {".py": "python", ".toml": "toml", ".ipynb": "json"}

@@ -75,7 +75,8 @@ def _in_worker(tick):
     """One for environments and policy, which come by separate references."""
     if "work" not in _WORK:
         _WORK["work"] = Work(tick)
-        CollectingLoop.__init__.__defaults__ = (_WORK["work"].clock,)
+        _, *others = CollectingLoop.__init__.__defaults__
+        CollectingLoop.__init__.__defaults__ = (_WORK["work"].clock, *others)
     return _WORK["work"]
 
 

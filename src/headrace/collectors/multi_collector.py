@@ -326,7 +326,7 @@ class MultiCollector(CollectorBase):
         return self._group.status.is_running or self._group.status.is_iterating
 
     def _is_recorded(self, config: ProfileConfig) -> bool:
-        rollouts = [worker.rollouts for worker in self._group.tally.workers]
+        rollouts = [worker.rollouts for worker in self._group.worker_tallies()]
         return all(rollouts[worker] >= config.num_rollouts for worker in config.workers)
 
     def statistics(self) -> CollectorStatistics:

@@ -15,7 +15,7 @@ def prefetch(array: Any, place: int) -> None:
     """Ask the processor for `array[place]`, which is soon to be read or changed; any place is fine, also none.
 
     A loop over random places that also computes waits for nearly each of them; one that asks for each of them early
-    has dozens on their way (bench/README.md has the figures).
+    has dozens on their way (bench/changes.md has the figures).
     """
 
 

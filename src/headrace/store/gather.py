@@ -20,7 +20,7 @@ STREAMED = 1 << 23
 # How many bytes go past the caches at a time.
 _WHOLE = 16
 _STREAMED_ROW = 1 << 10
-"""Bytes of a row from which on that is quicker; of shorter ones each is a wait (bench/README.md has the figures)."""
+"""Bytes of a row from which on that is quicker; of shorter ones each is a wait (bench/changes.md has the figures)."""
 _KEPT_BUFFERS = 8
 _KEPT_SIZES = 16
 

@@ -68,7 +68,7 @@ STREAM = 0xFFFFFFFF
 AHEAD = 64
 """Number of reads ahead for which a loop over random rows prefetches (`hints.prefetch`).
 
-A processor keeps some dozens of prefetches at a time and drops the others (bench/README.md has the figures).
+A processor keeps some dozens of prefetches at a time and drops the others (bench/changes.md has the figures).
 """
 
 NO_LINK = 0

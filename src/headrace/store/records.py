@@ -3,7 +3,7 @@
 A batch of a few hundred rows out of millions is mostly waiting for memory: each column on its own is a wait for each
 row. So columns of at most `WIDEST` bytes a row share records, those with the widest numbers first, and every column
 stays an ordinary array: a view with the record's size as its stride. Wider columns are arrays of their own.
-bench/README.md has the figures.
+bench/changes.md has the figures.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In the store the numbers of a column stand a record apart (`store.records`): NumPy takes 240 ns to write those of 64
 lanes there. Side by side they are copied as bytes, and the kernel that commits the step takes the columns into the
-records (bench/README.md has the figures).
+records (bench/changes.md has the figures).
 """
 
 from __future__ import annotations

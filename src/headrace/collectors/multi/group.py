@@ -30,7 +30,7 @@ from headrace.collectors.multi.restarts import Restarts
 from headrace.collectors.multi.starting import WorkerStarter, check_alike
 from headrace.collectors.multi.threads import TorchThreads
 from headrace.collectors.ray.weights import WeightSender
-from headrace.collectors.statistics import CollectorStatistics, Tally
+from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerTally
 from headrace.collectors.surface.parts import Call
 from headrace.collectors.updates.shared import SharedWeights
 from headrace.envs import environment_seeds
@@ -250,6 +250,10 @@ class WorkerGroup:
             for questions, number in asked:
                 questions.forget(number)
 
+    def worker_tallies(self) -> Sequence[WorkerTally]:
+        """See `FinishedBatches.worker_tallies`."""
+        return self.tally.workers if self._collection is None else self._collection.batches.worker_tallies()
+
     def statistics(self) -> CollectorStatistics:
         """Returns the present counters.
 
@@ -257,8 +261,7 @@ class WorkerGroup:
             RuntimeError: in a process that was forked from the collector's.
         """
         self.status.home.check()
-        collection = self._collection
-        tallies = self.tally.workers if collection is None else collection.batches.worker_tallies()
+        tallies = self.worker_tallies()
         workers = [handle.statistics(tallies[handle.worker_idx]) for handle in self.handles]
         is_running = self.status.is_running or (
             not self.status.is_iterating and any(handle.is_forwarding for handle in self.handles)
