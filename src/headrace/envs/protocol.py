@@ -57,6 +57,8 @@ class StepResult:
             elsewhere) and the output is the first observation of the next episode.
         waiting: indices of the lanes that took no part in this step, ascending: agents that have ended before the
             others of their environment, or have not come yet. Their output is not data until they take part.
+        restarted: indices of the lanes whose environment was reset in this step, ascending, where lanes may wait: all
+            lanes of an environment, also those that ended before.
     """
 
     reward: NDArray[np.float32]
@@ -66,6 +68,7 @@ class StepResult:
     last_observation: Columns
     reset_steps: Indices
     waiting: Indices = field(default_factory=lambda: NO_ENVS)
+    restarted: Indices = field(default_factory=lambda: NO_ENVS)
 
     @classmethod
     def empty(cls, num_envs: int) -> StepResult:

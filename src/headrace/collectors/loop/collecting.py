@@ -18,6 +18,7 @@ from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounts, count_steps
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.times import LoopTimes
+from headrace.collectors.loop.together import TogetherStepper
 from headrace.collectors.loop.uneven import SHORTEST_BOUNDED, UnevenStepper
 from headrace.collectors.loop.waiting import WaitingStepper
 from headrace.collectors.profiling.config import ProfileConfig
@@ -115,6 +116,8 @@ class CollectingLoop:
         elif isinstance(stepper, AsyncStepper):
             self._check_bound()
             recorder = partial(UnevenStepper, steps=self.steps)
+        elif stepper.lanes_may_wait:
+            recorder = TogetherStepper
         return recorder(
             stepper,
             None if self.policy is None else self._actor(),

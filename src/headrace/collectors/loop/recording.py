@@ -38,7 +38,7 @@ class RecordingStepper:
         going_on: environments whose last transition is marked truncated although their episode goes on.
 
     Raises:
-        ValueError: a limit with an environment that cannot be reset by mask; `set_truncated` with several agents.
+        ValueError: a limit with a vector environment that cannot be reset by mask; `set_truncated` with several agents.
     """
 
     # Rules: collectors CR5, CR8, CR12, CW4
@@ -56,12 +56,7 @@ class RecordingStepper:
         times: LoopTimes,
     ) -> None:
         self._limit = max(0, max_frames_per_traj or 0)
-        if self._limit and stepper.lanes_may_wait:
-            raise ValueError(
-                "max_frames_per_traj: expected None for environments with several agents, which begin their episodes "
-                f"together, got {self._limit}; let the environment truncate its episodes"
-            )
-        if self._limit and not stepper.resets_by_mask:
+        if self._limit and not (stepper.resets_by_mask or stepper.lanes_may_wait):
             raise ValueError(
                 "max_frames_per_traj: this vector environment resets itself and cannot be reset by mask; give single "
                 "environments, or one with autoreset disabled"

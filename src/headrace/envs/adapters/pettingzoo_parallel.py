@@ -23,7 +23,7 @@ from headrace.envs.agents import (
     step_agents,
 )
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
-from headrace.envs.protocol import Columns, Indices, StepResult
+from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
 from headrace.envs.tensors import TensorBoundary, boundary_of
 from headrace.errors import SpecError
@@ -60,7 +60,6 @@ class ParallelStepper(EnvironmentStates):
     """
 
     autoreset = Autoreset.SAME_STEP
-    resets_by_mask = False
     lanes_may_wait = True
 
     def __init__(
@@ -73,6 +72,7 @@ class ParallelStepper(EnvironmentStates):
         self.environments = tuple(envs)
         self._agents = _agents_of(envs)
         self.num_envs = len(envs) * len(self._agents)
+        self.resets_by_mask = len(self._agents) == 1
         self.observation_space, self.action_space = spaces_of(envs[0], self._agents[0])
         for i, env in enumerate(envs):
             self._check_spaces(i, env)
@@ -111,17 +111,21 @@ class ParallelStepper(EnvironmentStates):
     # ---- resets ----------------------------------------------------------------------------------------------------
 
     def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
-        """Resets all environments; see `VectorStepper.reset`.
+        """Resets environments; see `VectorStepper.reset`.
 
         Raises:
-            ValueError: some lanes only: the agents of an environment begin together.
+            ValueError: some lanes of an environment only: its agents begin together.
         """
-        if envs is not None and envs.size < self.num_envs:
+        agents = len(self._agents)
+        lanes = np.arange(self.num_envs) if envs is None else envs
+        chosen = np.unique(lanes // agents)
+        if lanes.size < chosen.size * agents:
             raise ValueError(
-                "envs: expected None: the agents of an environment are reset together, none of them alone"
+                f"envs: expected all lanes of an environment or none, got {lanes.tolist()}, with {agents} agents each: "
+                "the agents of an environment are reset together"
             )
-        for i in range(len(self.environments)):
-            seed = None if seeds is None else int(seeds[i * len(self._agents)])
+        for i in chosen.tolist():
+            seed = None if seeds is None else int(seeds[i * agents])
             self._reset_one(i, out, seed)
         self._row = out
 
@@ -206,6 +210,9 @@ class ParallelStepper(EnvironmentStates):
         self._row = out
         result.ended = np.array(ended, np.intp)
         result.last_observation = self._final
+        # A reset sets the steps of the episode to 0.
+        is_new = np.equal(self._steps, 0)
+        result.restarted = np.flatnonzero(is_new.repeat(len(self._agents))) if is_new.any() else NO_ENVS
         return result
 
     def _step_one(self, i: int, elements: Sequence[Any], out: Columns) -> list[int]:
