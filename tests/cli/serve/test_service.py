@@ -308,6 +308,12 @@ def test_check_starts_nothing(settings, tmp_path):
         ("batch_size = 2", "batch_size = 1_000_000_000_000", "s.toml:20: queues.q: expected batches that fit into "),
         ("capacity = 100", "capacity = 0", "s.toml:12: replays.r.capacity: expected "),
         ("capacity = 100", "seed = -1", "s.toml:12: replays.r.seed: expected an integer >= 0, got -1"),
+        ("[replays.r", '[replays.".."', "s.toml:11: replays...: served: '..' cannot be the name of a folder"),
+        (
+            '[replays.r.signature]\nx = { dtype = "int64" }',
+            '[replays.r.signature]\nx = { dtype = "int64", shape = [1_000_000, 1_000_000] }',
+            "s.toml:11: replays.r: the store cannot grow",
+        ),
     ],
 )  # fmt: skip
 def test_check_finds_settings_that_do_not_fit_together(tmp_path, old, new, message):

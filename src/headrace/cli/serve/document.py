@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 import msgspec
 
+from headrace.errors import StoreFull
+
 Key = tuple[str, ...]
 _Section = TypeVar("_Section", bound=msgspec.Struct)
 # Parts of the messages of msgspec.
@@ -75,10 +77,10 @@ class Document:
 
     @contextmanager
     def at(self, key: Key) -> Iterator[None]:
-        """Turns the ValueError, TypeError or ImportError of a block into the error of a key."""
+        """Turns the ValueError, TypeError, ImportError or StoreFull of a block into the error of a key."""
         try:
             yield
-        except (ValueError, TypeError, ImportError) as error:
+        except (ValueError, TypeError, ImportError, StoreFull) as error:
             raise self.error(*self._of_argument(key, str(error))) from error
 
     def _of_argument(self, key: Key, text: str) -> tuple[Key, str]:

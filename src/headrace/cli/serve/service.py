@@ -18,6 +18,7 @@ from headrace.monitor import serve as serve_page
 from headrace.monitor.monitor import page_libraries
 from headrace.replay.public import Replay
 from headrace.server.batch_queue import BatchQueue
+from headrace.server.serving.checkpoints import check_folder_name
 from headrace.server.serving.server import Server
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class Service:
         served: dict[str, Replay | BatchQueue] = {}
         for name, each in settings.replays.items():
             with document.at(("replays", name)):
+                if settings.checkpoint is not None:
+                    check_folder_name(name)
                 replay = self._stack.enter_context(open_replay(each, self._loaded_from(settings, name)))
             served[name] = replay
         for name, queue in settings.queues.items():

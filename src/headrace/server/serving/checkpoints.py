@@ -32,6 +32,14 @@ class CheckpointCounts(NamedTuple):
     seconds: float | None
 
 
+def check_folder_name(name: str) -> None:
+    """Raises ValueError if a replay of this name cannot be saved in a folder of the same name."""
+    if name in (".", "..") or "/" in name or "\0" in name:
+        raise ValueError(
+            f"served: {name!r} cannot be the name of a folder, in which checkpoint= would save it; rename it"
+        )
+
+
 class Checkpoints:
     """Saves the replays of a server to `directory/name`, one save at a time. Thread-safe.
 
@@ -54,10 +62,7 @@ class Checkpoints:
         if keep is not None:
             check_count("keep", keep, 1)
         for name in replays:
-            if name in (".", "..") or "/" in name or "\0" in name:
-                raise ValueError(
-                    f"served: {name!r} cannot be the name of a folder, in which checkpoint= would save it; rename it"
-                )
+            check_folder_name(name)
         self._replays = replays
         self._directory = directory
         self._keep = keep
