@@ -66,7 +66,7 @@ def test_it_ends_and_says_why(name, code, check, text, tmp_path):
         command + timeout, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == code, done.stderr
-    # What the environment prints is not on stdout: that is one JSON object.
+    # Output of the environment is not on stdout, which is one JSON object.
     findings = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert text in findings[check]["text"]
     if name == "prints":

@@ -4,11 +4,11 @@ import sys
 from functools import partial
 
 import cloudpickle
-import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_agents import ScriptedEnv, Turn
 
 import headrace as hr
 from headrace.envs import new_columns
@@ -140,52 +140,24 @@ def test_a_state_has_the_steps_of_the_copy():
                 np.testing.assert_array_equal(one[name], two[name])
 
 
-class Late:
-    """An environment whose agents are observed as a script says: for each step those observed, and those that end."""
-
-    possible_agents = ("a", "b")
-
-    def __init__(self, *script):
-        self.script, self.clock = script, 0
-
-    def observation_space(self, agent):
-        return gymnasium.spaces.Box(0, 99, (1,), np.int64)
-
-    def action_space(self, agent):
-        return gymnasium.spaces.Discrete(2)
-
-    def seen(self, agents):
-        return {agent: np.array([self.clock]) for agent in agents}
-
-    def reset(self, seed=None, options=None):
-        self.clock, self.agents = 0, ["a", "b"]
-        return self.seen("a"), {}
-
-    def step(self, actions):
-        observed, ended = self.script[self.clock]
-        self.clock += 1
-        return self.seen(observed), dict.fromkeys(actions, 1.0), dict.fromkeys(ended, True), {}, {}
-
-    def close(self):
-        pass
-
-
 def test_an_agent_that_comes_late():
     """CR5, M3: the limit counts the steps of the environment, so its trajectory is shorter."""
-    script = [("ab", ""), ("ab", ""), ("ab", "")]
-    with hr.Collector(Late(*script), frames_per_batch=8, max_frames_per_traj=2) as collector:
+    env = ScriptedEnv("a", *3 * [Turn("ab")], possible="ab")
+    with hr.Collector(env, frames_per_batch=8, max_frames_per_traj=2) as collector:
         batch = collector.next()
     assert batch["mask"].tolist() == [[True] * 4, [False, True] * 2]
     assert batch["truncated"].tolist() == [[False, True] * 2] * 2
     assert batch["t"].tolist() == [[0, 1] * 2, [0] * 4]
-    assert batch["observation"][:, :, 0].tolist() == [[0, 1] * 2, [0, 1] * 2]
+    assert batch["observation"][0, :, 2].tolist() == [0, 1] * 2
+    assert batch["observation"][1, :, 2].tolist() == [0, 1] * 2
 
 
 @pytest.mark.parametrize("ended", ["", "a"])
 def test_an_agent_that_comes_with_the_cut_takes_no_step(ended):
     """CR5: also where the others end by themselves in that step."""
-    script = [("ab" if not ended else "b", ended)]
-    with hr.Collector(Late(*script), frames_per_batch=6, max_frames_per_traj=1) as collector:
+    turn = Turn("b" if ended else "ab", rewards={"a": 1.0}, terminated=ended)
+    env = ScriptedEnv("a", turn, possible="ab", endless=True)
+    with hr.Collector(env, frames_per_batch=6, max_frames_per_traj=1) as collector:
         batch = collector.next()
     assert batch["mask"].tolist() == [[True] * 3, [False] * 3]
     assert batch["truncated"].tolist() == [[True] * 3, [False] * 3]

@@ -1,4 +1,4 @@
-"""Keeps what environments print out of the output of a command."""
+"""Keeps output of environments apart from the output of a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class StdoutAside:
-    """Sends to stderr what Python and C libraries print meanwhile, so that stdout has the findings alone."""
+    """Sends to stderr all output of Python and C libraries meanwhile, so that stdout has that of the command alone."""
 
     def __enter__(self) -> Self:
         self._stdout, sys.stdout = sys.stdout, sys.stderr

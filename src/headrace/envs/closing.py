@@ -33,7 +33,7 @@ def close_after(error: BaseException, environments: Mapping[str, Closable], clos
     """Closes environments in this thread, which made them.
 
     Args:
-        error: about to be raised. What closing raises becomes a note of it.
+        error: about to be raised. Errors of `close` become notes of it.
         environments: by the names that messages have.
         closes_late: see `ClosesLate`.
     """

@@ -37,7 +37,7 @@ def command(
 
     Of an environment it examines spaces, resets, flags, seeds, infos and speed. ENV is the id of a registered
     Gymnasium environment, or MODULE:FACTORY. FACTORY() returns an environment of any kind that collectors take.
-    Each finding says what is wrong and how to correct it. What the environment prints goes to stderr. The exit
+    Each finding says what is wrong and how to correct it. Output of the environment goes to stderr. The exit
     code is 1 if there is an error; warnings leave it 0.
 
     \b

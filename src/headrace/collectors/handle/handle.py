@@ -68,7 +68,7 @@ class WorkerHandle:
         self._new_place = new_place
         self._is_collecting = is_collecting
         self._worker_timeout = worker_timeout
-        # What may fail comes before the process is started, so that the process has its handle.
+        # Made before the process, since it may fail: no process is left without a handle.
         self.last_step = LastStep.new()
         self.process = new_place()
         self.status = WorkerStatus(worker_idx, self.process, group.note_worker)
