@@ -34,6 +34,15 @@ UNIT.optionxform = str
 UNIT.read_string(blocks("ini")[0])
 
 
+ENTRYPOINT = json.loads(re.search(r"ENTRYPOINT (.*)", blocks("dockerfile")[0])[1])
+
+
+def listed(key):
+    """The list of a key of the pod; Kubernetes puts `args` behind the ENTRYPOINT, and `command` in its place."""
+    found = re.search(rf"\b{key}: (.*)", blocks("yaml")[0])
+    return json.loads(found[1]) if found else []
+
+
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """Writes a file of the page, with paths and ports of the test."""
@@ -97,8 +106,8 @@ def test_the_mistake_of_the_page(config):
     "line",
     [
         UNIT["Service"]["ExecStart"],
-        " ".join(json.loads(re.search(r"ENTRYPOINT (.*)", blocks("dockerfile")[0])[1])),
-        " ".join(json.loads(re.search(r"args: (.*)", blocks("yaml")[0])[1])),
+        " ".join(ENTRYPOINT),
+        " ".join(ENTRYPOINT + listed("args")),
         re.search(r"^\$ (.*)$", TEXT, flags=re.MULTILINE)[1],
     ],
     ids=["systemd", "container", "kubernetes", "shell"],
@@ -110,6 +119,25 @@ def test_the_command_lines(config, line):
     done = CliRunner().invoke(main, [*arguments, "--check"])
     assert done.exit_code == 0
     assert done.output.startswith(f"{arguments[-1]}: no mistake found ")
+
+
+def test_every_way_passes_the_tokens_of_the_file():
+    tokens = set(re.findall(r'environment = "(\w+)"', FILES[1]))
+    assert len(tokens) == 2
+    run = re.search(r"^docker run .*", TEXT, flags=re.MULTILINE)[0]
+    secrets = re.search(r"`/etc/headrace/secrets` .*?`StateDirectory`", TEXT, flags=re.DOTALL)[0]
+    for token in tokens:
+        assert f"-e {token} " in run
+        assert f"- name: {token}\n" in blocks("yaml")[0]
+        assert f"`{token}=...`" in secrets
+
+
+def test_the_pod_runs_as_the_user_of_the_image():
+    """Its volume is that of root otherwise, and a store cannot be made there."""
+    assert not listed("command")
+    user = re.search(r"--uid (\d+)", blocks("dockerfile")[0])[1]
+    assert f"USER {user}\n" in blocks("dockerfile")[0]
+    assert f"fsGroup: {user} " in blocks("yaml")[0]
 
 
 def test_folders_of_the_unit_are_those_of_the_file():

@@ -1,5 +1,6 @@
 """The pages are right: their examples print what they say, their links lead somewhere, their names exist."""
 
+import ast
 import doctest
 import inspect
 import re
@@ -76,6 +77,28 @@ def code_of(page):
     text = page.read_text()
     fenced = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
     return "\n".join([*fenced.findall(text), *re.findall(r"`([^`\n]+)`", fenced.sub("", text))])
+
+
+def collectors_with_an_end(page):
+    """The pairs of `total_frames` and `frames_per_batch` in the calls of a page's Python blocks."""
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        if ">>> " in block or "total_frames" not in block:  # The former run.
+            continue
+        for call in (node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)):
+            numbers = {each.arg: ast.literal_eval(each.value) for each in call.keywords if is_number(each)}
+            if {"total_frames", "frames_per_batch"} <= numbers.keys():
+                yield numbers["total_frames"], numbers["frames_per_batch"]
+
+
+def is_number(keyword):
+    return isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
+
+
+def test_collectors_of_pages_have_whole_batches():
+    # Collectors CR3: any other total is a ValueError.
+    found = [pair for page in PAGES for pair in collectors_with_an_end(page)]
+    assert len(found) >= 3
+    assert [(total, size) for total, size in found if total % size] == []
 
 
 def public_callables():

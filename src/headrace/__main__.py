@@ -1,6 +1,6 @@
 """`python -m headrace`: the command line, where the script `headrace` is not on the path."""
 
-from headrace.cli import main
+from headrace.cli import run
 
 if __name__ == "__main__":
-    main(prog_name="python -m headrace")
+    run(prog_name="python -m headrace")

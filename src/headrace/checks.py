@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 T = TypeVar("T")
+_COUNTER_END = 1 << 63
 
 
 def shown(value: Any) -> str:
@@ -52,6 +53,18 @@ def check_count(name: str, value: Any, least: int) -> int:
     return number
 
 
+def check_bits(name: str, value: int) -> None:
+    """Refuses an integer that a signed counter of 64 bits does not hold.
+
+    Raises:
+        ValueError: 2**63 or more. The message tells its length: Python does not print every integer.
+
+    >>> check_bits("frames", 2**63 - 1)
+    """
+    if value >= _COUNTER_END:
+        raise ValueError(f"{name}: expected an int below 2**63, got one of {int(value).bit_length()} bits")
+
+
 def check_kind(name: str, value: Any, kind: type[T]) -> T:
     """Returns an instance of a class.
 
@@ -64,6 +77,20 @@ def check_kind(name: str, value: Any, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise TypeError(f"{name}: expected a {kind.__name__}, got {type(value).__name__}")
     return value
+
+
+def is_name(value: Any) -> bool:
+    r"""Returns whether a value can name a table or a served object: a text that is not empty and fits into UTF-8.
+
+    >>> is_name("t"), is_name(""), is_name(3), is_name("\ud800")
+    (True, False, False, False)
+    """
+    if type(value) is not str:
+        return False
+    try:
+        return len(value.encode()) > 0
+    except UnicodeEncodeError:  # Half of a pair: it could be in no message, file or page.
+        return False
 
 
 def check_path(name: str, path: Any) -> str:
@@ -141,7 +168,12 @@ def check_seconds(timeout: Any, name: str = "timeout") -> float | None:
         return None
     if isinstance(timeout, bool | type) or not hasattr(timeout, "__float__"):
         raise TypeError(f"{name}: expected seconds or None, got {shown(timeout)}")
-    seconds = float(timeout)
+    try:
+        seconds = float(timeout)
+    except OverflowError:
+        raise ValueError(
+            f"{name}: expected seconds or None, got an int of {int(timeout).bit_length()} bits"
+        ) from None
     if math.isnan(seconds):
         raise ValueError(f"{name}: expected seconds or None, got {shown(timeout)}")
     return seconds

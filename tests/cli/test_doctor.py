@@ -163,6 +163,42 @@ def test_advice_is_about_what_happened():
     assert "__init__" in found(gymnasium.Env)["spaces"].fix
 
 
+class SeedlessReset(Walk):
+    """An environment whose `reset` takes no seed, as gym had it."""
+
+    def reset(self):
+        return super().reset()
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, gymnasium.wrappers.OrderEnforcing])
+def test_a_reset_that_takes_no_seed(wrap):
+    # No line of Headrace or gymnasium is to be corrected: the signature is.
+    finding = found(lambda: wrap(SeedlessReset()))["reset"]
+    assert_text(finding, "unexpected keyword argument 'seed'; this is the interface of gym before 0.26")
+    assert "raised in" not in finding.text
+    assert "def reset(self, *, seed=None, options=None)" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "give"), [(spaces.Dict, dict), (spaces.Tuple, lambda **leaves: tuple(leaves.values()))]
+)
+def test_the_advice_about_an_observation_is_about_its_space(kind, give):
+    class Tree(Changed):
+        observation_space = kind(
+            {"at": Walk.observation_space} if kind is spaces.Dict else [Walk.observation_space]
+        )
+
+    def build(wrong):
+        return lambda: Tree(
+            at_step=lambda e, o, *r: (give(at=o[:wrong]), *r), at_reset=lambda e, o, i: (give(at=o), i)
+        )
+
+    assert found(build(2))["observation"].level == "ok"
+    finding = found(build(1))["observation"]
+    assert_text(finding, "expected float32.2., got float32.1.")
+    assert f"gymnasium.spaces.{kind.__name__}(" in finding.fix
+
+
 def assert_text(finding, text):
     assert re.search(text, finding.text), finding.text
     assert finding.fix
@@ -356,6 +392,7 @@ def test_sound_agents():
     findings = found(Agents)
     assert levels(findings) == {}
     assert findings["agents"].text == "2 agents, all with the same spaces"
+    assert findings["step"].text == "200 steps, 80 ends of agents"  # It begins episodes anew.
 
 
 def nan_for(name):

@@ -115,3 +115,20 @@ def test_python_m_headrace():
         [sys.executable, "-m", "headrace", "fly"], capture_output=True, check=False, timeout=30
     )
     assert wrong.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(SystemExit(), 0), (SystemExit(3), 3), (SystemExit("a text"), 1), (OSError(), 1)]
+)
+def test_the_exit_code_is_that_of_python(monkeypatch, end, code):
+    """Also where threads that an environment has left keep Python from ending."""
+    ends = []
+
+    def main():
+        raise end
+
+    monkeypatch.setattr(cli, "main", main)
+    monkeypatch.setattr(cli, "exit_within_a_second", lambda exitcode, who: ends.append(exitcode))
+    with pytest.raises(type(end)):
+        cli.run()
+    assert ends == [code]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 
 import click
 import pytest
@@ -19,10 +20,10 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.cli.top import remote
+from headrace.cli.top import remote, run
 from headrace.cli.top.run import watch
 from headrace.cli.top.screen import screen, short
-from tests.server.certificates import AUTHORITY, server_context
+from tests.server.certificates import AUTHORITY, LONG_AGO, server_context
 
 SIGNATURE = hr.Signature.like({"x": 0})
 
@@ -115,6 +116,25 @@ def test_the_address_of_a_server_without_its_scheme():
 def test_another_web_server(monitor):
     result = top(f"{monitor.url}api", "--once")
     assert (result.exit_code, "is no live page of Headrace (404)" in result.output) == (1, True)
+
+
+@pytest.mark.parametrize("body", [b'{"replays": {}}', b"[]", b"{" * 100_000, b"\x1b[2J"])
+def test_a_page_of_another_program_or_version(body):
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve():
+            connection, _ = other.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        result = top(f"127.0.0.1:{other.getsockname()[1]}", "--once")
+        thread.join()
+    assert (result.exit_code, "is no live page of Headrace (200)" in result.output) == (1, True)
+    assert "\x1b" not in result.output
 
 
 def test_the_token_comes_from_the_environment():
@@ -210,6 +230,37 @@ def test_a_server_with_tls(tmp_path):
         assert (done.exit_code, "expected the address of a server" in done.output) == (2, True)
 
 
+def test_a_server_that_asks_clients_for_certificates(tmp_path):
+    """AU3: mutual TLS."""
+    AUTHORITY.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = AUTHORITY.issue_cert("watcher@example.org", not_before=LONG_AGO)
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "certificate.pem")
+    ca, both, key, certificate = (
+        str(tmp_path / f"{name}.pem") for name in ("ca", "both", "key", "certificate")
+    )
+    with (
+        hr.Replay(SIGNATURE, [hr.Table.queue("t", 3)]) as replay,
+        hr.Server({"r": replay}, tls=server_context(asks_clients=True)) as server,
+    ):
+        asked = (server.address, "--once", "--ca", ca)
+        done = top(*asked, HEADRACE_TOKEN=None)
+        assert (done.exit_code, "Pass --certificate" in done.output, "--ca" in done.output) == (
+            1,
+            True,
+            False,
+        )
+        assert top(*asked, "--certificate", both).exit_code == 0
+        assert top(*asked, "--certificate", certificate, "--key", key).exit_code == 0
+        done = top(*asked, "--certificate", certificate)
+        assert (done.exit_code, "a certificate and of its key" in done.output) == (2, True)
+        done = top(*asked, "--key", key)
+        assert (done.exit_code, "pass --certificate" in done.output) == (2, True)
+        done = top("127.0.0.1:8080", "--certificate", both)
+        assert (done.exit_code, "expected the address of a server" in done.output) == (2, True)
+
+
 def test_a_server_that_is_gone(server, monkeypatch):
     monkeypatch.setenv("HEADRACE_TOKEN", "s3cret")
     with remote.RemoteServer(server.address, wait=lambda _: server.stop()) as source:
@@ -218,6 +269,27 @@ def test_a_server_that_is_gone(server, monkeypatch):
     gone = top(source.address)
     assert gone.exit_code == 1
     assert "Disconnected" in gone.output
+
+
+def test_a_server_that_is_gone_is_told_at_once(server, monkeypatch):
+    """It was asked again for the ten seconds of a call, with the old numbers on the screen."""
+    monkeypatch.setenv("HEADRACE_TOKEN", "s3cret")
+    with remote.RemoteServer(server.address, wait=lambda _: None) as source:
+        source.read()
+        server.stop()
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(click.ClickException, match=" does not answer: "):
+                source.read()
+            assert time.monotonic() - began < 3
+
+
+def test_a_lost_connection_to_a_server_is_made_again(server, monkeypatch):
+    monkeypatch.setenv("HEADRACE_TOKEN", "s3cret")
+    with remote.RemoteServer(server.address, wait=lambda _: None) as source:
+        source.read()
+        source._client._session.link()._channel.shutdown()
+        assert source.read()["server"]["connections"] >= 1
 
 
 # ---- drawing in place ----------------------------------------------------------------------------------------------
@@ -264,6 +336,31 @@ def test_it_draws_in_place_and_outlives_a_page_that_is_gone():
     assert stream.getvalue().endswith("\x1b[?25h")
 
 
+def test_a_terminal_that_is_too_low_tells_how_much_it_does_not_show(monkeypatch):
+    tables = {
+        f"t{number}": {**record(1)["replays"]["r"]["tables"]["t"], "name": f"t{number}"}
+        for number in range(9)
+    }
+    found = {**record(1), "replays": {"r": {"state": "open", "store": None, "tables": tables}}}
+    monkeypatch.setattr(run, "_rows", lambda _: 9)
+    answers = iter([found, KeyboardInterrupt()])
+
+    def read():
+        answer = next(answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        watch(read, "http://a", 1, stream, wait=lambda _: None)
+    shown = re.sub(r"\x1b\[\??\d*[A-Za-z]", "", stream.getvalue()).splitlines()
+    # Of nine lines the last is left free. Above: the address, an empty line, the title, the header and three tables.
+    assert len(shown) == 8
+    assert shown[-2].split()[0] == "t2"
+    assert shown[-1] == "6 more lines: a higher terminal shows them, or --once"
+
+
 def test_a_line_fits_a_terminal_of_80_columns():
     found = record(99_999)
     found["replays"]["r"]["tables"]["t"].update(
@@ -288,7 +385,8 @@ def test_a_record_with_a_collector():
     assert "1 sample 2.0 s" in text
 
 
-def test_a_terminal_is_drawn_until_ctrl_c(monitor):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_a_terminal_is_drawn_until_a_signal_and_has_its_cursor_again(monitor, number, code):
     leader, follower = pty.openpty()
     termios.tcsetwinsize(follower, (30, 140))
     arguments = [sys.executable, "-m", "headrace", "top", monitor.url, "--interval", "0.1"]
@@ -302,14 +400,14 @@ def test_a_terminal_is_drawn_until_ctrl_c(monitor):
         seen = b""
         while seen.count(b"\x1b[H") < 3:
             seen += os.read(leader, 4096)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         # Read to the end, so that the last writes do not block.
         try:
             while news := os.read(leader, 4096):
                 seen += news
         except OSError:
             pass
-        assert process.wait(20) == 0
+        assert process.wait(20) == code
     finally:
         guard.cancel()
         process.kill()

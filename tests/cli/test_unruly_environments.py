@@ -7,7 +7,7 @@ import sys
 import pytest
 
 _ENVIRONMENTS = """
-import os, sys, threading
+import ctypes, os, signal, sys, threading
 import gymnasium
 from headrace.testing import CounterEnv
 
@@ -30,11 +30,33 @@ class Threads(CounterEnv):
         super().__init__(length)
         threading.Thread(target=threading.Event().wait, name="of-the-simulator").start()
 
+class Fails(Threads):
+    def step(self, action):
+        raise RuntimeError("by intent")
+
+class Ends(CounterEnv):
+    def __init__(self, how):
+        super().__init__(3)
+        self.how = how
+
+    def step(self, action):
+        if self.step_count == 2:
+            if self.how == "exit":
+                os._exit(7)
+            if self.how == "zero":
+                os._exit(0)
+            if self.how == "segfault":
+                ctypes.string_at(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
 class FailsToClose(CounterEnv):
     def close(self):
         raise OSError("by intent")
 
 gymnasium.register("Prints-v0", entry_point=lambda: Prints(3))
+gymnasium.register("Threads-v0", entry_point=lambda: Threads(3))
+gymnasium.register("Fails-v0", entry_point=lambda: Fails(3))
 
 def hangs(): return Hangs(3)
 def hangs_itself(): threading.Event().wait()
@@ -42,6 +64,11 @@ def exits(): return Exits(3)
 def exits_itself(): sys.exit(4)
 def prints(): return Prints(3)
 def threads(): return Threads(3)
+def ends_by_exit(): return Ends("exit")
+def ends_by_zero(): return Ends("zero")
+def ends_by_segfault(): return Ends("segfault")
+def ends_by_kill(): return Ends("kill")
+def ends_itself(): os._exit(3)
 def fails_to_close(): return FailsToClose(3)
 """
 
@@ -53,6 +80,21 @@ def fails_to_close(): return FailsToClose(3)
         ("hangs_itself", 1, "hang", "after 0 that have"),
         ("exits", 1, "exit", "SystemExit: 3, raised in step"),
         ("exits_itself", 1, "build", "SystemExit: 4, raised in exits_itself"),
+        (
+            "ends_by_exit",
+            1,
+            "process",
+            "ended this process with exit code 7, after 7 calls that had returned",
+        ),
+        (
+            "ends_by_zero",
+            1,
+            "process",
+            "ended this process with exit code 0, after 7 calls that had returned",
+        ),
+        ("ends_by_segfault", 1, "process", "ended by SIGSEGV, after 7 calls"),
+        ("ends_by_kill", 1, "process", "ended by SIGKILL, after 7 calls"),
+        ("ends_itself", 1, "process", "ended this process with exit code 3, after 0 calls"),
         ("prints", 0, "step", "1000 steps"),
         ("threads", 0, "threads", "of-the-simulator"),
         ("fails_to_close", 0, "close", "OSError: by intent, raised in close"),
@@ -74,6 +116,34 @@ def test_it_ends_and_says_why(name, code, check, text, tmp_path):
         assert "of a library" in done.stderr
 
 
+def test_what_was_found_before_the_end_of_the_process_is_told(tmp_path):
+    (tmp_path / "simulators.py").write_text(_ENVIRONMENTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "doctor", "simulators:ends_by_segfault"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "simulators:ends_by_segfault: 1 error, 0 warnings" in done.stdout
+    assert "the factory can be sent to workers" in done.stdout
+    assert "process: what to do" in done.stdout
+    assert "Current thread" in done.stderr  # Where it was.
+    assert "in step" in done.stderr
+
+
+def test_a_module_that_ends_the_process_as_it_is_imported(tmp_path):
+    (tmp_path / "ending.py").write_text("import os\nos._exit(5)\n")
+    command = [sys.executable, "-m", "headrace", "doctor", "ending:make", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["check"], finding["level"]) == ("process", "error")
+    assert "exit code 5" in finding["text"]
+
+
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_what_is_printed_while_collecting_is_not_in_the_json_object(workers, tmp_path):
     (tmp_path / "simulators.py").write_text(_ENVIRONMENTS)
@@ -89,3 +159,24 @@ def test_what_is_printed_while_collecting_is_not_in_the_json_object(workers, tmp
     assert json.loads(done.stdout)["frames"] == 64
     assert "of Python" in done.stderr
     assert "of a library" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "code"), [("Threads", 0), ("Fails", 1)])
+def test_a_command_ends_although_its_environment_leaves_a_thread(name, code, tmp_path):
+    (tmp_path / "simulators.py").write_text(_ENVIRONMENTS)
+    command = [
+        sys.executable,
+        "-m",
+        "headrace",
+        "collect",
+        f"simulators:{name}-v0",
+        "--steps=64",
+        "--workers=0",
+    ]
+    done = subprocess.run(
+        [*command, "--out=out"], cwd=tmp_path, capture_output=True, text=True, timeout=40, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "this command (pid" in done.stderr
+    assert "of-the-simulator" in done.stderr
+    assert bool(list((tmp_path / "out").glob("*"))) == (not code)

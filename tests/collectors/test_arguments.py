@@ -73,6 +73,12 @@ def no_process(monkeypatch):
         (ValueError, "num_envs", {"num_envs": 1.5}),
         (ValueError, "seed", {"seed": -1}),
         (TypeError, "seed: expected an integer", {"seed": "a"}),
+        # CS1: seeds travel to workers as 64 bits, and no class may take what another one refuses.
+        (
+            ValueError,
+            "seed: expected .* below 2\\*\\*63, got 9223372036854775807",
+            {"seed": 2**63 - 1, "num_envs": 2},
+        ),
         (ValueError, "max_frames_per_traj", {"max_frames_per_traj": 2.5}),
         (ValueError, "init_random_frames", {"init_random_frames": 2.5}),
         (ValueError, "items", {"items": [hr.ItemRule("t", 1)]}),
@@ -103,6 +109,16 @@ def no_process(monkeypatch):
 def test_errors_of_arguments(kind, error, told, arguments, no_process):
     with pytest.raises(error, match=told):
         kind(never, **{"frames_per_batch": 5, **arguments})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rollout_that_no_store_holds(kind):
+    # CX4: the constructor of one with workers raises this error, not one of its own clean-up. Only the environment
+    # says here that it has three lanes.
+    told = r"frames_per_batch: expected rollouts of at most 178956970 rows, .* got 178956972"
+    with pytest.raises(ValueError, match=told):
+        with kind(lambda: counter_vector_env([3] * 3, "disabled"), frames_per_batch=178956969) as collector:
+            collector.next()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -345,6 +361,28 @@ def test_an_environment_of_the_old_gym():
             collector.next(timeout=40)
 
 
+class SeedlessReset(CounterEnv):
+    """An environment whose `reset` takes no seed, as gym had it."""
+
+    def reset(self):
+        return super().reset()
+
+
+def test_a_reset_that_takes_no_seed():
+    # Section 17: every error about an environment names the environment.
+    told = (
+        "raised by reset of environment 0; this is the interface of gym before 0.26: "
+        "return what gymnasium expects, or wrap"
+    )
+    with hr.Collector(lambda: SeedlessReset(3), frames_per_batch=5) as collector:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'seed'") as raised:
+            collector.next()
+    assert raised.value.__notes__[0].startswith(told)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'seed'") as raised:
+        hr.AsyncCollector(lambda: SeedlessReset(3), frames_per_batch=5)
+    assert raised.value.__notes__[0].startswith(told)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_a_q_network_as_policy(kind, num_envs):
@@ -382,19 +420,36 @@ def test_constructors_show_their_arguments():
     assert not {"sync", "replay", "model_paths"} & set(shown)
     more = inspect.signature(hr.MultiCollector).parameters
     assert set(more) - set(shown) >= {"sync", "num_workers", "max_staleness", "backend"}
+    one = inspect.signature(hr.AsyncCollector).parameters
+    assert one["sync"].default is None
+    assert set(more) - set(one) == {"num_workers"}
+    assert all(one[name] == more[name] for name in set(one) - {"sync"})
 
 
 @pytest.mark.parametrize("name", ["create_env_fn", "policy", "policy_factory", "create_env_kwargs"])
 def test_cr13_what_cannot_be_sent_to_a_worker_is_named(name):
     value = {"length": threading.Lock()} if name == "create_env_kwargs" else Locked()
-    told = "create_env_fn" if name == "create_env_kwargs" else name  # Which takes them to the worker.
     arguments = {"create_env_fn": CounterEnv, "frames_per_batch": 5} | {name: value}
     before = open_files()
     with pytest.raises(
-        TypeError, match=rf"^{told}: expected what can be pickled .*: cannot pickle '_thread.lock'"
+        TypeError,
+        match=rf"^{name}: expected what can be pickled .* got {type(value).__name__}: cannot pickle '_thread.lock'",
     ):
         hr.AsyncCollector(**arguments)
     assert open_files() <= before
+
+
+class CopiedLocked(Locked):
+    def __deepcopy__(self, _):
+        return self
+
+
+@pytest.mark.parametrize("part", ["fill", "space"])
+def test_cr13_a_part_of_a_view_that_cannot_be_sent_to_a_worker_is_named(part):
+    views = {"before": hr.View("action", shift=-1, **{part: CopiedLocked()})}
+    told = rf"^views\['before'\]\.{part}: expected what can be pickled .* got CopiedLocked: cannot pickle"
+    with pytest.raises(TypeError, match=told):
+        hr.AsyncCollector(CounterEnv, frames_per_batch=5, views=views)
 
 
 @pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import cloudpickle
 import numpy as np
 import pytest
+from full_stores import wait_until_a_page_is_owed
 
 import headrace as hr
 from headrace.testing import CounterEnv
@@ -314,10 +315,7 @@ def test_a_worker_without_pages_answers(make_replay):
     replay = make_replay(hr.collectors.signature(Wrapped), table, capacity=200)
     with hr.AsyncCollector(Wrapped, frames_per_batch=50, replay_buffer=replay) as collector:
         collector.start()
-        status = collector._group.status
-        while not collector._group.handles[0].peer.rows.owes_pages:
-            with status.changed:
-                status.changed.wait(0.05)
+        wait_until_a_page_is_owed(collector)
         assert collector.getattr_env("level") == 3
         with collector.pause():
             assert collector.getattr_env("level") == 3

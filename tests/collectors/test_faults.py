@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.collectors import multi_collector
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -260,6 +261,7 @@ def test_complete_rollouts_come_first(how, exitcode, caplog):
         if died.__cause__
         else "exit" in statistics.workers[0].last_error
     )
+    assert statistics.failure.startswith("WorkerDied: worker 0 ")  # CF8
     assert "worker 0" in caplog.text  # CF8: at once.
     collector.shutdown()  # It was told already.
     with pytest.raises(hr.Closed):
@@ -392,8 +394,9 @@ def test_leaving_by_ctrl_c_waits_two_seconds_for_the_worker(capfd, caplog):
     assert "in time" in caplog.text
 
 
-def test_leaving_by_ctrl_c_lets_a_worker_end_in_order(caplog):
-    # CX7: where no step takes long, nothing is killed.
+def test_leaving_by_ctrl_c_lets_a_worker_end_in_order(caplog, monkeypatch):
+    # CX7: where no step takes long, nothing is killed. On a busy machine the end of a process may take two seconds.
+    monkeypatch.setattr(multi_collector, "_INTERRUPTED_SECONDS", 40.0)
     with (  # noqa: PT012 - left by the last line
         pytest.raises(KeyboardInterrupt),
         hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5) as collector,

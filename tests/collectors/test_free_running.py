@@ -165,9 +165,12 @@ def test_a_failure_is_not_silent(make_replay, caplog):
     with pytest.raises(OSError, match="by intent"):
         sample_for_ever()
     assert "collecting has ended: OSError: by intent" in caplog.text
-    assert not collector.statistics().running
+    statistics = collector.statistics()
+    assert not statistics.running
+    assert statistics.failure == "OSError: by intent"
     with pytest.raises(OSError, match="by intent"):
         collector.getattr_env("closed")
+    assert collector.statistics().failure is None
     # CX1: it can be used again.
     collector.start()
     wait_for(collector._run, lambda: collector._run.has_ended)

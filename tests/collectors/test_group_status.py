@@ -30,7 +30,7 @@ def test_failed_workers_are_known_without_a_look_at_each():
     assert (group.failed, group.failure) == (frozenset(), None)
     dead, well = group.workers[700], group.workers[3]
     dead.note_death(-9)
-    well.note_cause(ValueError("it ends"))  # A process takes its place.
+    well.note_cause(ValueError("it ends"), "ValueError: it ends")  # A process takes its place.
     workers, group.workers = group.workers, {700: dead}
     assert group.failed == {700}
     assert isinstance(group.failure, hr.WorkerDied)
@@ -43,7 +43,7 @@ def test_failed_workers_are_known_without_a_look_at_each():
 
 def test_a_worker_that_cannot_begin_has_failed():
     group = group_of(2)
-    group.workers[1].note_cause(ValueError("no environment"))
+    group.workers[1].note_cause(ValueError("no environment"), "ValueError: no environment")
     assert group.failed == {1}
     assert str(group.failure) == "no environment"
     group.workers[1].begin(Process())

@@ -12,7 +12,7 @@ from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.statistics import Tally
 from headrace.leases.grantor import LeaseGrantor
-from headrace.leases.page_writer import PageWriter
+from headrace.leases.writing.page_writer import PageWriter
 from headrace.testing import CounterEnv, counter_env_fns, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -259,18 +259,40 @@ def versioned(params, observation):
     return np.full(len(observation), int(params["a"]))
 
 
-def test_a_batch_that_comes_late_is_the_next_one(take):
-    # CB10: nothing is lost.
-    class Slow(CounterEnv):
-        def step(self, action):
-            time.sleep(0.05)
-            return super().step(action)
+class Gated(CounterEnv):
+    """Its first step waits until a byte is written to a named pipe."""
 
+    def __init__(self, length, gate):
+        super().__init__(length)
+        self.gate = gate
+
+    def step(self, action):
+        if self.gate is not None:
+            with open(self.gate, "rb", buffering=0) as opened:
+                opened.read(1)
+            self.gate = None
+        return super().step(action)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """The path of a named pipe, and a function that lets one environment through."""
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDWR)
+    yield path, lambda: os.write(end, b"x")
+    os.close(end)
+
+
+def test_a_batch_that_comes_late_is_the_next_one(take, gate):
+    # CB10: nothing is lost.
+    path, let_through = gate
     with hr.MultiCollector(
-        [lambda: CounterEnv(9), lambda: Slow(9)], sync=True, frames_per_batch=8
+        [lambda: CounterEnv(9), lambda: Gated(9, path)], sync=True, frames_per_batch=8
     ) as collector:
         with pytest.raises(hr.DeadlineExceeded, match="worker 1"):
             collector.next(timeout=0.01)
+        let_through()
         batches = take(collector, 2)
     assert [batch["t"][:, 0].tolist() for batch in batches] == [[0, 0], [4, 4]]
 
@@ -327,21 +349,19 @@ def test_asynchronous_batches_are_of_one_worker(take, rows_by_copy):
                 assert owners.setdefault(episode, (worker, copy)) == (worker, copy)
 
 
-def test_a_fast_worker_starves_no_slow_one(take):
+def test_a_fast_worker_starves_no_slow_one(take, gate):
     # CV7: two rollouts a worker at most; the one that waits longest comes first.
-    class Waiting(CounterEnv):
-        def step(self, action):
-            if not self.episode:
-                time.sleep(0.01)
-            return super().step(action)
-
+    path, let_through = gate
     with hr.MultiCollector(
-        [lambda: CounterEnv(4), lambda: Waiting(12)], sync=False, frames_per_batch=4
+        [lambda: CounterEnv(4), lambda: Gated(12, path)], sync=False, frames_per_batch=4
     ) as collector:
         collector._group.collection.begin(running=False)
-        with collector._group.status.changed:
-            waiting = collector._group.collection.batches
-            assert collector._group.status.changed.wait_for(lambda: len(waiting) == 4, 40)
+        changed, waiting = collector._group.status.changed, collector._group.collection.batches
+        with changed:
+            assert changed.wait_for(lambda: len(waiting) == 2, 40)
+        let_through()
+        with changed:
+            assert changed.wait_for(lambda: len(waiting) == 4, 40)
         # No batch is taken, so no fifth rollout is begun. The fast worker's two were complete first.
         assert all(worker.frames == 0 for worker in collector.statistics().workers)
         order = [batch.worker_idx for batch in take(collector, 4)]

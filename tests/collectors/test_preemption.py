@@ -11,6 +11,7 @@ import pytest
 import headrace as hr
 from headrace.collectors.multi import group
 from headrace.testing import CounterEnv, counter_transitions, counter_vector_env
+from headrace.testing.agents import CounterAgents
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -167,6 +168,39 @@ def test_off(gate, tmp_path, threshold):
         assert collector.next(timeout=40).frames == 20
 
 
+def gated_agents(folder, lengths, at, gate="slow"):
+    """Agents that wait at the gate in one of their steps, counted from 0 over all episodes."""
+    env = CounterAgents(lengths)
+    step, env.steps, env.step_count = env.step, 0, 0
+
+    def gated(actions):
+        env.steps += 1
+        if env.steps - 1 == at:
+            Gate(folder, gate).pass_through()
+        return step(actions)
+
+    env.step = gated
+    return env
+
+
+def test_set_truncated_of_agents(gate, start, tmp_path):
+    # CR8, CR12: the last transition of each agent that the rollout has; one of them ended before.
+    with hr.MultiCollector(
+        [lambda: gated_agents(tmp_path, [3, 12], 0, "fast"), lambda: gated_agents(tmp_path, [3, 12], 4)],
+        sync=True,
+        frames_per_batch=40,
+        set_truncated=True,
+        preemptive_threshold=0.5,
+    ) as collector:
+        begin(collector)
+        let_others_finish(collector, gate, start)
+        gate.open()
+        batch = collector.next(timeout=40)
+    assert batch["mask"].sum(1).tolist() == [3, 10, 3, 6]
+    assert np.argwhere(batch["truncated"]).tolist() == [[0, 2], [1, 9], [2, 2], [3, 5]]
+    assert np.argwhere(batch["terminated"]).tolist() == [[0, 2], [2, 2]]
+
+
 @pytest.mark.parametrize(("autoreset", "steps"), [("DISABLED", 6), ("SAME_STEP", 6), ("NEXT_STEP", 7)])
 @pytest.mark.parametrize("lengths", [[3, 6], [4, 5]])
 def test_set_truncated(gate, start, tmp_path, autoreset, steps, lengths):
@@ -314,10 +348,11 @@ def test_postproc_before_a_replay(gate, start, tmp_path, make_replay):
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_a_shutdown_in_the_middle_of_a_rollout_that_postproc_takes_whole(
-    in_time, gate, tmp_path, make_replay, monkeypatch
+@pytest.mark.parametrize("reason", ["postproc", "set_truncated"])
+def test_a_shutdown_in_the_middle_of_a_rollout_that_is_written_whole(
+    reason, in_time, gate, tmp_path, make_replay, monkeypatch
 ):
-    # CF7, CR10: it is completed, and its rows are in the replay; what cannot be completed in time is counted.
+    # CF7, CR8, CR10: it is completed, and its rows are in the replay; what cannot be completed in time is counted.
     end_processes = group.end_processes
 
     def end(*arguments):
@@ -329,9 +364,11 @@ def test_a_shutdown_in_the_middle_of_a_rollout_that_postproc_takes_whole(
     if not in_time:
         monkeypatch.setattr(group, "_SHARE_TO_FINISH", 0.01)
     replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3)))
-    with hr.AsyncCollector(
-        lambda: Gated(20, tmp_path, (4,)), frames_per_batch=10, postproc=scaled, replay_buffer=replay
-    ) as collector:
+    is_scaled = reason == "postproc"
+    make, options = lambda: Gated(20, tmp_path, (4,)), {"postproc": scaled}
+    if not is_scaled:
+        make, options = lambda: gated_agents(tmp_path, [20], 4), {"set_truncated": True}
+    with hr.AsyncCollector(make, frames_per_batch=10, replay_buffer=replay, **options) as collector:
         collector.start()
         gate.wait()
         shutdown = threading.Thread(target=collector.async_shutdown)
@@ -347,4 +384,5 @@ def test_a_shutdown_in_the_middle_of_a_rollout_that_postproc_takes_whole(
     assert len(replay.table("t")) == statistics.frames
     if in_time:
         data = replay.sample("t", 100, views=hr.views.transition(), timeout=0).data
-        assert {row[2] for row in data["observation"].tolist()} == set(range(0, 100, 10))
+        scale = 10 if is_scaled else 1
+        assert {row[2] for row in data["observation"].tolist()} == set(range(0, 10 * scale, scale))

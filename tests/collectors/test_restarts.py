@@ -94,8 +94,8 @@ def test_an_environment_that_fails_is_built_again(how):
     assert steps == [0, 5] * 3
     assert statistics.restarts == 2
     assert statistics.frames == 30
-    # Steps 11 and 12 of each process that raised; the third one may have raised by now.
-    assert statistics.frames_discarded in ((4, 6) if how == "raise" else (0,))
+    # Steps 11 and 12 of each process; the third one may have ended by now.
+    assert statistics.frames_discarded in (4, 6)
     assert ("ZeroDivisionError: by intent" if how == "raise" else "exit code 7") in statistics.workers[
         0
     ].last_error
@@ -123,19 +123,19 @@ def test_the_last_death_is_raised():
 
 
 class HurriedClock(SystemClock):
-    """Passes pauses at once, and notes them."""
+    """Passes pauses at once, and notes them. It moves only with them, so they are exact on a busy machine too."""
 
     def __init__(self):
-        self.ahead, self.pauses = 0.0, []
+        self.now, self.pauses = 0.0, []
 
     def monotonic(self):
-        return time.monotonic() + self.ahead
+        return self.now
 
     def wait(self, condition, timeout):
         if timeout is None or timeout > 1.0:  # Until a process is ready.
             return super().wait(condition, 0.05)
         self.pauses.append(timeout)
-        self.ahead += timeout
+        self.now += timeout
         return False
 
 
@@ -147,7 +147,7 @@ def test_pauses_double(monkeypatch):
         with pytest.raises(hr.WorkerDied, match="exit code 7"):
             collector.next(timeout=40)
         assert collector.statistics().restarts == 3
-    np.testing.assert_allclose(clock.pauses, [0.1, 0.2, 0.4], atol=0.02)
+    np.testing.assert_allclose(clock.pauses, [0.1, 0.2, 0.4])
 
 
 def versioned(params, observation):
@@ -278,7 +278,8 @@ def test_free_running_goes_on(make_replay, paused):
         assert collector.statistics().running
     statistics = collector.statistics()
     assert statistics.restarts == 3
-    assert statistics.frames_discarded == 0
+    # A worker in a pause has reported all its steps; one that runs less than a rollout ago.
+    assert statistics.frames_discarded <= (0 if paused else 3 * 20)
     data = replay.sample("t", len(replay.table("t")), views=hr.views.transition(), timeout=5).data
     np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 1])
     assert len(data["reward"]) == statistics.frames

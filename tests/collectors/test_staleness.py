@@ -1,5 +1,6 @@
 """Batches that are at most k publications behind (CV8)."""
 
+import os
 import sys
 import threading
 
@@ -292,6 +293,38 @@ def test_more_publications_than_batches_are_counted():
             publish(collector, version)
         assert (collector.next(timeout=40)["policy_version"] <= 2).all()
         assert collector.statistics().lag_exceeded == 1
+
+
+def test_a_request_that_ends_by_its_timeout_was_one(tmp_path):
+    # CV8: the rollout that it lets begin is not dropped when weights follow before it is handed out; it is counted.
+    os.mkfifo(tmp_path / "gate")
+    gate = os.open(tmp_path / "gate", os.O_RDWR)
+
+    class Gated(CounterEnv):
+        steps = 0
+
+        def step(self, action):
+            self.steps += 1
+            if self.steps == 7:  # The first one of the second rollout, which may not be complete too early.
+                with open(tmp_path / "gate", "rb", buffering=0) as opened:
+                    opened.read(1)
+            return super().step(action)
+
+    with hr.AsyncCollector(lambda: Gated(7), make_policy(), frames_per_batch=6, max_staleness=0) as collector:
+        collector.next(timeout=40)
+        with pytest.raises(hr.DeadlineExceeded):  # The rollout was not begun before.
+            collector.next(timeout=0)
+        os.write(gate, b"x")
+        wait_until(collector, lambda: len(collector._group.collection.batches) == 1)
+        publish(collector, 1)
+        assert (collector.next(timeout=40)["policy_version"] == 0).all()
+        statistics = collector.statistics()
+        assert (statistics.lag_max, statistics.lag_exceeded, statistics.frames_discarded) == (1, 1, 0)
+        # Without a timeout, or with weights before the next request, the bound holds.
+        publish(collector, 2)
+        assert (collector.next(timeout=40)["policy_version"] == 2).all()
+        assert collector.statistics().lag_exceeded == 1
+    os.close(gate)
 
 
 def wait_until(collector, there):

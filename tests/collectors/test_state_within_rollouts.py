@@ -6,43 +6,24 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 import cloudpickle
-import gymnasium
 import numpy as np
 import pytest
+from full_stores import wait_until_a_page_is_owed
 
 import headrace as hr
 import headrace.collectors.multi.collected_state as collected_state_module
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.messages import Pause
 from headrace.testing import CounterEnv
+from headrace.testing.agents import CounterAgents
+from tests.support.random_walk import RandomWalk
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 STEPS = 400
-
-
-class RandomWalk(gymnasium.Env):
-    """An environment with generators, a state, and episodes of random lengths."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place = self.np_random.normal(size=2)
-        return self.place.copy(), {}
-
-    def step(self, action):
-        self.place += self.np_random.normal(size=2) + action
-        return self.place.copy(), float(self.place[0]), bool(self.np_random.random() < 0.1), False, {}
-
-    def state_dict(self):
-        return {"place": self.place.copy()}
-
-    def load_state_dict(self, state):
-        self.place = state["place"]
 
 
 def state_within_a_rollout(collector, steps=STEPS):
@@ -105,6 +86,31 @@ def test_the_rollout_under_way_is_part_of_the_state(case, take):
     )
 
 
+@pytest.mark.parametrize("options", [ASYNC, SYNC])
+def test_an_agent_whose_last_step_is_in_the_state(options, take):
+    # CR8, CQ3: with several agents it is marked when the rollout is complete.
+    workers = options["num_workers"]
+    options = {
+        **options,
+        "frames_per_batch": 2 * STEPS * workers,
+        "set_truncated": True,
+        "reset_at_each_iter": True,
+    }
+    make = partial(hr.MultiCollector, partial(CounterAgents, [3, 10 * STEPS]), seed=3, **options)
+    with make() as collector:
+        state = state_within_a_rollout(collector, STEPS - 3)
+        expected = take(collector, 2)
+    with make() as other:
+        other.load_state_dict(state)
+        found = take(other, 2)
+    assert_equal(expected, found)
+    for batch in found:
+        assert batch["mask"].sum(axis=1).tolist() == [3, STEPS] * workers
+        steps, lanes = np.nonzero(batch["truncated"].T)
+        assert steps.tolist() == [2] * workers + [STEPS - 1] * workers
+        assert lanes.tolist() == [*range(0, 2 * workers, 2), *range(1, 2 * workers, 2)]
+
+
 def joined(batches):
     """The steps of batches that follow one another."""
     return {name: np.concatenate([batch[name] for batch in batches], axis=1) for name in batches[0]}
@@ -112,26 +118,28 @@ def joined(batches):
 
 def test_environments_that_are_reset_after_loading(take):
     # CQ2, CQ3, CB5: the rollout under way goes on with fresh episodes, under ids that were not used.
-    length = 10 * STEPS
+    # On a busy machine many rollouts pass before a state is within one.
+    length, count = 10_000 * STEPS, 6
     with hr.AsyncCollector(lambda: CounterEnv(length), frames_per_batch=STEPS, seed=3) as collector:
         state = state_within_a_rollout(collector)
-        done = STEPS - state["worker0"]["rollout"]["left"]
-        expected = joined(take(collector, 2))
+        # Complete rollouts may wait before the one under way, and a quick worker takes more before the reset comes.
+        done = STEPS * (len(state["collector"]["waiting"]) + 1) - state["worker0"]["rollout"]["left"]
+        expected = joined(take(collector, count))
         collector.load_state_dict(state)
         collector.reset()
-        cut = joined(take(collector, 2))
+        cut = joined(take(collector, count))
         # The second one has no state of its environments.
         state["worker0"]["loop"]["stepper"]["environments"] = [None]
         collector.load_state_dict(state)
-        anew = joined(take(collector, 2))
-    assert np.diff(expected["t"][0]).tolist() == [1] * (2 * STEPS - 1)
+        anew = joined(take(collector, count))
+    assert np.diff(expected["t"][0]).tolist() == [1] * (count * STEPS - 1)
     for batch in (cut, anew):
         begin = int(np.argmax(batch["t"][0, 1:] == 0)) + 1
         for name in ("observation", "action", "t", "episode_id"):
             np.testing.assert_array_equal(batch[name][0, :begin], expected[name][0, :begin])
         # The worker may take steps between the two calls.
         assert begin == done if batch is anew else begin >= done
-        assert batch["t"][0, begin:].tolist() == list(range(2 * STEPS - begin))
+        assert batch["t"][0, begin:].tolist() == list(range(count * STEPS - begin))
         ids = np.unique(batch["episode_id"])
         assert ids.tolist() == [expected["episode_id"][0, 0], ids.max()]
         assert len(ids) == 2
@@ -224,6 +232,21 @@ def test_free_running_goes_on_with_the_rollout_under_way(make_replay):
     # The counter goes on with the step after the last one that was written.
     places = 5 * data["observation"][:, 1] + data["observation"][:, 2]
     assert sorted(places.tolist()) == list(range(saved.frames, total))
+
+
+def test_a_state_of_a_worker_that_waits_for_a_page(make_replay):
+    # CQ3, CF6: the store is full in the middle of a rollout, and the state has all steps that were taken.
+    steps, signature = 500, hr.collectors.signature(lambda: CounterEnv(10_000))
+    replay = make_replay(signature, hr.Table.queue("t", 100_000), capacity=2000)
+    with hr.AsyncCollector(
+        lambda: CounterEnv(10_000), frames_per_batch=steps, replay_buffer=replay
+    ) as collector:
+        collector.start()
+        wait_until_a_page_is_owed(collector)
+        state = collector.state_dict()["worker0"]
+    taken = int(state["loop"]["counter"]["lengths"][0])
+    assert taken % steps
+    assert state["rollout"]["left"] == steps - taken % steps
 
 
 class Turns(threading.Condition):

@@ -119,9 +119,16 @@ def test_waiting_for_another_thread_has_a_limit_too():
         assert collector.next(timeout=40).frames == 10
 
 
-def test_arguments():
-    with (
-        hr.Collector(lambda: CounterEnv(4), frames_per_batch=10) as collector,
-        pytest.raises(ValueError, match="timeout"),
-    ):
-        collector.next(timeout=-1)
+@pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])
+def test_arguments(kind):
+    with kind(lambda: CounterEnv(4), frames_per_batch=10, total_frames=10) as collector:
+        for wrong in (-1, float("nan")):
+            with pytest.raises(ValueError, match="timeout: expected seconds"):
+                collector.next(timeout=wrong)
+        for wrong in ("1", True):
+            with pytest.raises(TypeError, match="timeout: expected seconds"):
+                collector.next(timeout=wrong)
+        # Nothing was begun.
+        assert collector.next(timeout=40).frames == 10
+        with pytest.raises(ValueError, match="timeout: expected seconds"):
+            collector.next(timeout=-1)

@@ -14,6 +14,7 @@ from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.times import LoopSeconds
 from headrace.collectors.statistics import Tally
+from headrace.collectors.worker.worker import Worker
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -124,6 +125,51 @@ def test_seconds_of_a_worker():
     assert statistics.policy_seconds == pytest.approx(18 * ACT, abs=0.5)
     assert statistics.write_seconds >= 18 * TICK
     assert 2 * TICK <= statistics.wait_seconds < 1.0
+
+
+SEND = 64.0
+
+
+class WorkWithSlowSends(Work):
+    """Also gives its worker a channel whose messages take time, as where the learner takes the processor."""
+
+    def __reduce__(self):
+        return _in_worker_with_slow_sends, (self.tick,)
+
+
+class SlowChannel:
+    def __init__(self, channel, clock):
+        self._channel, self._clock = channel, clock
+
+    def send(self, *messages, **options):
+        self._clock.now += SEND
+        self._channel.send(*messages, **options)
+
+    def __getattr__(self, name):
+        return getattr(self._channel, name)
+
+
+def _in_worker_with_slow_sends(tick):
+    if "work" not in _WORK:
+        work, init = _in_worker(tick), Worker.__init__
+
+        def with_slow_channel(self, channel, *arguments):
+            init(self, SlowChannel(channel, work.clock), *arguments)
+
+        Worker.__init__ = with_slow_channel
+    return _WORK["work"]
+
+
+def test_a_worker_waits_from_when_its_rollout_is_complete():
+    # CT: also while it sends the report, with which the learner may take over the processor.
+    work = WorkWithSlowSends(TICK)
+    with hr.AsyncCollector(work, work.act, frames_per_batch=12, num_envs=2, total_frames=36) as collector:
+        assert len(list(collector)) == 3
+        statistics = collector.statistics()
+    # The report of a rollout has the seconds up to its end, so those after the last one are in none.
+    assert statistics.wait_seconds >= 2 * SEND
+    assert statistics.env_seconds == pytest.approx(36 * STEP + 14 * RESET, abs=1.0)
+    assert statistics.policy_seconds + statistics.write_seconds < SEND
 
 
 def test_sums_and_limits():

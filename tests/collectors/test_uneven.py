@@ -432,7 +432,7 @@ def test_rows_are_at_most_a_rollout_ahead(num_envs, steps, data):
     for step in range(5 * steps):
         if step == reset_at:
             uneven.reset(rows.row, envs=np.array(sorted(slow)))
-        uneven.step(rows, at_random=False)
+        uneven.step(rows, False)
         assert rows.versions[-1].min() >= step // steps - 1
 
 

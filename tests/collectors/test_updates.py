@@ -354,6 +354,21 @@ def test_a_scheme_of_its_own():
                 collector.update_policy_weights_(parts(1), model_id="critic", worker_ids=[0])
 
 
+@pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])
+def test_a_set_that_another_publishes_on_the_scheme_of_a_collector(kind):
+    # CW6, CW7, CW8, CV2: workers read the end themselves. An inline collector publishes there, and follows what it has
+    # registered. In both cases its own next set comes after that of the other.
+    with SharedMemory(parts(0)) as scheme, make(kind, weight_sync_schemes={"policy": scheme}) as collector:
+        collector.update_policy_weights_(parts(1))
+        assert scheme.publish(parts(2)) == 2
+        if kind is hr.Collector:
+            assert collector.next()["own"].tolist() == [[1, 1, 1, 1]]
+        collector.update_policy_weights_(parts(3))
+        assert scheme.version == 3
+        assert shown(collector)[:2] == (3, 3)
+        assert collector.policy_version == 3
+
+
 class Initialised(NoSync):
     def __init__(self):
         self.calls = []

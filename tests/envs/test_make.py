@@ -253,6 +253,12 @@ def test_seeds_of_environments():
     assert environment_seeds(1, 3, first=3, static_seed=True) == [1, 1, 1]
     with pytest.raises(ValueError, match="seed: expected"):
         environment_seeds(-1, 2)
+    assert environment_seeds(2**63 - 1, 1) == [2**63 - 1]
+    with pytest.raises(ValueError, match="below"):
+        environment_seeds(2**63 - 1, 1, first=1)
+    assert environment_seeds(2**63 - 1, 2, first=1, static_seed=True) == [2**63 - 1] * 2
+    with pytest.raises(ValueError, match="below"):
+        environment_seeds(2**63, 1, static_seed=True)
     with pytest.raises(TypeError):
         environment_seeds(1.5, 2)
 

@@ -221,17 +221,13 @@ def test_an_exception_names_environment_step_and_actions():
 
 
 def test_what_cannot_be():
-    """CE5, CR7, CR8: said by the constructor."""
+    """CE5: said by the constructor."""
     other = CounterAgents([1, 2])
     other.counters["agent1"].action_space = gymnasium.spaces.Discrete(9)
     with pytest.raises(
         SpecError, match=r"agent 'agent1': action_space: expected Discrete\(4\).*RolloutWorker"
     ):
         make_stepper(other)
-    with pytest.raises(ValueError, match="reset_when_done: .*several agents"):
-        hr.Collector(lambda: CounterAgents([2]), frames_per_batch=2, reset_when_done=False)
-    with pytest.raises(ValueError, match="set_truncated"):
-        hr.Collector(lambda: CounterAgents([2]), frames_per_batch=2, set_truncated=True)
     with (
         hr.Collector(lambda: CounterAgents([2, 2]), frames_per_batch=2) as collector,
         pytest.raises(ValueError, match="reset_idx: .*several agents"),

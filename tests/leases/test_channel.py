@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 import threading
+from contextlib import ExitStack, closing
 
 import numpy as np
 import pytest
@@ -231,3 +232,23 @@ def test_a_peer_that_ends_is_noticed():
     channel.close()
     with pytest.raises(hr.Disconnected):
         channel.send(Ack(writer=0, sequence=np.int64(1).item()))
+
+
+@pytest.mark.parametrize("descriptors", [0, 1])
+def test_a_message_longer_than_the_system_takes_is_sent_whole(descriptors):
+    payload = np.random.default_rng(0).bytes(1 << 24)
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(closing(end)) for end in Channel.pair(LeaseMessage))
+        given = (stack.enter_context(open(os.devnull)).fileno(),) * descriptors
+        sender = threading.Thread(
+            target=one.send,
+            args=(Ack(writer=0, sequence=1),),
+            kwargs={"payload": payload, "descriptors": given},
+        )
+        sender.start()
+        frame = other.receive()
+        sender.join()
+        assert frame.payload == payload
+        assert len(frame.descriptors) == descriptors
+        assert one.bytes_out == other.bytes_in > len(payload)
+        frame.close_descriptors()

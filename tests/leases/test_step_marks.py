@@ -1,12 +1,13 @@
 """Marks of unreported steps, against a model that looks at each row by itself."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.leases.messages import unpacked
-from headrace.leases.page_writer import PageWriter
-from headrace.leases.step_marks import StepMarks
+from headrace.leases.writing.page_writer import PageWriter
+from headrace.leases.writing.step_marks import StepMarks
 
 LANES = 4
 # Of each lane in a step: a transition, a reset, one in a lane that was in no episode, nothing, or an end.
@@ -41,6 +42,8 @@ def test_rows_without_a_transition_are_zeros_once_they_are_reported():
     columns = {"observation": np.zeros(24), "action": np.zeros(24), "reward": np.zeros(24)}
     pages = iter([0, 1, 2])
     writer = PageWriter(columns, 8, ["observation"], 2, lambda _: next(pages))
+    with pytest.raises(IndexError, match="no next step"):
+        _ = writer.row
     writer.begin({"observation": np.ones(2)})
     values = {"action": np.full(2, 5), "reward": np.full(2, 7)}
     everything = np.arange(2)

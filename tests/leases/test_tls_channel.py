@@ -10,11 +10,11 @@ import pytest
 from interrupts import Interrupt
 
 import headrace as hr
-import headrace.leases.tls_channel as tls_channel_module
+import headrace.leases.tls.channel as tls_channel_module
 from headrace.leases.frames import encoded
 from headrace.leases.messages import VERSION, Ack, Hello, LeaseMessage
-from headrace.leases.tls_channel import TlsChannel
-from headrace.leases.tls_session import TlsSession
+from headrace.leases.tls.channel import TlsChannel
+from headrace.leases.tls.session import TlsSession
 from tests.server.certificates import client_context, server_context
 
 

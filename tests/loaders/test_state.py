@@ -111,7 +111,7 @@ def test_who_waits_meanwhile_is_served(scripted, prefetch):
 def test_a_quick_learner_whose_draw_was_refused_meanwhile_is_served(scripted, numbers, monkeypatch):
     """LT1: a state that another thread asks for between two turns of a learner stops no drawing for it."""
     seconds = [100.0]
-    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", lambda: seconds[0])
+    monkeypatch.setattr("headrace.loaders.pace.time.perf_counter", lambda: seconds[0])
     replay, states = scripted(allowed=2), []
     with Loader(replay, "t", 1, prefetch=1, timeout=5) as loader:
         assert numbers(loader, 2) == [1, 2]

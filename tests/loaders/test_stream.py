@@ -162,7 +162,7 @@ def test_drawn_ahead(scripted, numbers, prefetch):
 def test_a_quick_learner_draws_for_itself(scripted, numbers, monkeypatch):
     """LS3, LS4, LS6: who comes back at once gets the same stream; the thread draws when it is away for longer."""
     seconds = [100.0]
-    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", lambda: seconds[0])
+    monkeypatch.setattr("headrace.loaders.pace.time.perf_counter", lambda: seconds[0])
     replay, threads = scripted(), []
     replay.script = {number: lambda: threads.append(threading.current_thread()) for number in range(99)}
     with Loader(replay, "t", 1, prefetch=2) as loader:
@@ -189,7 +189,7 @@ def test_a_quick_learner_that_is_away_a_moment_later(scripted, numbers, monkeypa
         is_a_look = away and threading.current_thread() is not main and len(looks) > 1
         return looks.pop() if is_a_look else (looks[0] if away else 100.0)
 
-    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", time_passes_between_two_looks)
+    monkeypatch.setattr("headrace.loaders.pace.time.perf_counter", time_passes_between_two_looks)
     replay = scripted()
     with Loader(replay, "t", 1, prefetch=2) as loader:
         assert numbers(loader, 1) == [1]
@@ -209,8 +209,9 @@ def test_a_learner_that_is_not_quick_any_more_waits_for_no_resting_thread(script
             has_looked.set()
         return seconds[0]
 
-    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", now)
-    monkeypatch.setattr("headrace.loaders.stream._PATIENCE", 600.0)
+    monkeypatch.setattr("headrace.loaders.pace.time.perf_counter", now)
+    for module in ("pace", "stream"):
+        monkeypatch.setattr(f"headrace.loaders.{module}.PATIENCE", 600.0)
     replay = scripted()
     with Loader(replay, "t", 1, prefetch=2, timeout=5) as loader:
         assert numbers(loader, 1) == [1]
@@ -223,7 +224,7 @@ def test_a_learner_that_is_not_quick_any_more_waits_for_no_resting_thread(script
 
 def test_a_quick_learner_hears_why_nothing_comes(scripted, numbers, monkeypatch):
     """LW2: as without prefetching, its own draw tells the table's reason, and takes nothing."""
-    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", lambda: 100.0)
+    monkeypatch.setattr("headrace.loaders.pace.time.perf_counter", lambda: 100.0)
     replay = scripted(allowed=4)
     with Loader(replay, "t", 1, prefetch=1, timeout=0.05) as loader:
         assert numbers(loader, 4) == [1, 2, 3, 4]

@@ -94,7 +94,7 @@ def test_every_number_of_the_records_is_there_or_is_left_out_on_purpose():
     }  # fmt: skip
     shown = {each.field for each in metrics._OF_COLLECTOR}
     assert {field.name for field in fields(CollectorStatistics)} - shown == {
-        "running", "paused", "frames_per_second", "lag_histogram", "workers",
+        "running", "paused", "failure", "frames_per_second", "lag_histogram", "workers",
     }  # fmt: skip
     shown = {each.field for each in metrics._OF_WORKER}
     assert {field.name for field in fields(WorkerStatistics)} - shown == {

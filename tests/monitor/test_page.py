@@ -89,6 +89,13 @@ def test_no_script_turns_text_into_markup():
             assert risky not in text, file.name
 
 
+def test_names_that_every_object_of_javascript_has_are_names_like_others():
+    """The page keeps what it is told by names; an object of the usual kind has a "constructor" already."""
+    script = (PAGE / "page.js").read_text(encoding="utf-8")
+    assert not re.search(r"[=:(|] *\{\}", script)
+    assert "Object.create(null)" in script
+
+
 def test_headers_keep_browsers_from_loading_or_guessing(monitor):
     for path in ("/", "/api/statistics", "/nothing"):
         headers = get(monitor, path).headers
@@ -219,6 +226,14 @@ def test_loopback_names():
 # ---- serve -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("port", "error"), [(-1, ValueError), (65536, ValueError), ("8080", TypeError), (True, TypeError)]
+)
+def test_the_port_is_checked(replay, port, error):
+    with pytest.raises(error, match=r"port: expected .*, got"):
+        hr.monitor.serve(replay, port=port)
+
+
 def test_other_machines_need_a_token(replay):
     with pytest.raises(ValueError, match=r"'0\.0\.0\.0' can be reached from other machines"):
         hr.monitor.serve(replay, host="0.0.0.0")
@@ -240,6 +255,8 @@ def test_several_replays_have_names_of_their_own(replay):
             assert list(get(monitor, "/api/statistics").json["replays"]) == ["demo", "agent"]
     with pytest.raises(ValueError, match="at least one"):
         hr.monitor.serve({})
+    with pytest.raises(ValueError, match="names"):
+        hr.monitor.serve({"\ud800": replay})
 
 
 def test_a_server_with_its_replays_and_queues(replay):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.public import core_of
+from headrace.replay.shards.replay import ShardedReplay
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from headrace.tables.description.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.tables.description.table_json import table_from_json, table_to_json
@@ -123,7 +124,10 @@ def test_q8_pending_inserts_and_writers_are_not_restored(tmp_path):
             assert loaded.statistics().store.pages == 0
 
 
-def test_k1_keys_are_not_used_again_after_load_nor_those_used_after_the_save(tmp_path):
+@pytest.mark.parametrize("first", [1, 1 << 60])
+def test_k1_keys_are_not_used_again_after_load_nor_those_used_after_the_save(tmp_path, first):
+    """Also where the keys are ahead of the clock, as those of replays that an earlier version has loaded."""
+
     def new_key(replay):
         with replay.writer() as writer:
             writer.append({"x": 0})
@@ -132,6 +136,8 @@ def test_k1_keys_are_not_used_again_after_load_nor_those_used_after_the_save(tmp
     table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=3)
     used = []
     with hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay:
+        with core_of(replay).lock:
+            core_of(replay).keys.skip_to(first)
         used += [new_key(replay) for _ in range(5)]
         path = replay.save(tmp_path)
         used += [new_key(replay) for _ in range(5)]
@@ -141,6 +147,24 @@ def test_k1_keys_are_not_used_again_after_load_nor_those_used_after_the_save(tmp
             # A late update for an item of another life is applied to nobody.
             assert loaded.update_priorities("t", used[5:10], np.ones(5)) == 0
     assert len(set(used)) == len(used)
+
+
+def test_keys_of_many_loaded_shards_fit_into_64_bits(tmp_path):
+    """Replay K1: key k of shard s of n is `k * n + s`; an update must not reach another item, or none."""
+    shards = 40
+    table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=9)
+    with hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay:
+        path = replay.save(tmp_path)
+    opened = [hr.Replay.load(path) for _ in range(shards)]
+    with ShardedReplay([lambda each=each: each for each in opened], seed=0) as whole:
+        with whole.writer(lanes=shards, items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append({"x": np.arange(shards)})
+        keys = [int(batch.info.keys[0]) for batch in whole.items("t")]
+        assert len(set(keys)) == shards
+        assert max(keys) < 1 << 63
+        assert whole.update_priorities("t", keys, np.ones(shards)) == shards
+    for each in opened:
+        each.close()
 
 
 def test_q3_a_row_is_written_once(tmp_path):

@@ -232,6 +232,30 @@ def test_ages_are_right_after_kills(place, tmp_path, rules):
         place = left_by_a_kill(left, tmp_path / f"closed-{life}")
 
 
+def test_keys_that_were_skipped_are_not_given_after_a_kill(place, tmp_path):
+    """Replay K1, collectors CY4: as a shard of a cluster does, which is killed before and after it made items."""
+    given, first = [], 1 << 50
+    for life in range(6):
+        replay = hr.Replay(SIGNATURE, [table()], path=place, capacity=None if life else 100, seed=0)
+        keys = core_of(replay).keys
+        with core_of(replay).lock:
+            keys.skip_to(first + 1000 * life)
+            assert keys.next == first + 1000 * life
+        if life % 2:
+            with replay.writer() as writer:
+                writer.append(step(life))
+                given += [writer.create_item("t", 1) for _ in range(3)]
+        # An age is the number of items made since, also over several lives.
+        found = replay.table("t").distribution()
+        if given:
+            assert found.oldest_age == len(given) - 1
+        place = left_by_a_kill(place, tmp_path / f"killed-{life}")
+        replay.close()
+        with StoredReplay(place) as stored:
+            assert stored.skipped_keys == keys.skipped
+    assert given == sorted(set(given))
+
+
 def test_k1_the_key_of_an_item_that_waited_is_not_used_again_after_a_kill(place, tmp_path):
     replay = hr.Replay(SIGNATURE, [hr.Table.queue("t", 1)], path=place, capacity=100)
     writer = replay.writer(history=3)

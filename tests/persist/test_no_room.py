@@ -1,6 +1,7 @@
 """A disk that is full in the middle of a vector step: the step is stored whole or not at all (replay C3)."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -85,6 +86,29 @@ def test_items_that_find_no_room_leave_no_half_step(replay, monkeypatch, call, r
         assert len(found) == len(set(found))
         newest = {1000 * (before + 2 - length) + lane for lane in range(LANES)}
         assert newest <= set(found)
+    writer.close()
+
+
+def test_the_error_counts_the_items_of_every_rule_and_block(replay, monkeypatch):
+    """Of two rules and two blocks: each has another part of the items."""
+    writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1), hr.ItemRule("u", 1), hr.ItemRule("t", 2)])
+    tables = [replay.table(name) for name in "tu"]
+    for t in range(4):
+        writer.append(step(t))
+    refused = 0
+    with monkeypatch.context() as patched:
+        patched.setattr(Arena, "file", refuse)
+        for t in range(4, 8):
+            before = sum(map(len, tables))
+            made = "0"
+            try:
+                writer.append(step(t))
+            except hr.StoreFull as error:
+                assert "The step itself was stored" in str(error)
+                made = re.search(r"(\d+) items of it were not made", str(error)).group(1)
+                refused += 1
+            assert sum(map(len, tables)) - before + int(made) == 3 * LANES
+    assert refused
     writer.close()
 
 
@@ -181,3 +205,26 @@ def test_pages_that_wait_for_the_durable_point_are_room_for_final_rows(tmp_path,
     # A file of another size would be refused when it is opened again.
     assert path.stat().st_size == size
     store.close()
+
+
+def test_pending_items_without_disk_space_go_in_with_the_next_flush(tmp_path, monkeypatch, caplog):
+    """Replay I5: a sample opened the gate when the disk was full; nothing else opens it again."""
+    room = 1024
+    limiter = hr.rate_limiters.SampleToInsertRatio(1, 1, (-9.0, float(room)))
+    fifo = hr.selectors.Fifo()
+    gated = hr.Table("t", sampler=fifo, remover=fifo, max_size=5000, rate_limiter=limiter)
+    with hr.Replay(SIGNATURE, [gated], path=tmp_path / "gated") as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        for x in range(room + 2):
+            writer.append({"x": x, "y": 0.0})
+        assert writer.pending == 2
+        with monkeypatch.context() as patched:
+            patched.setattr(Arena, "file", refuse)
+            replay.sample("t", 2)
+            assert "items of table 't' stay pending" in caplog.text
+            with pytest.raises(hr.DeadlineExceeded, match="memory or disk space"):
+                writer.flush(timeout=0)
+            assert writer.pending == 2
+        writer.flush(timeout=0)
+        assert kept(replay) == list(range(room + 2))
+        writer.close()

@@ -264,7 +264,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
             path = self.replay.save(folder)
             self.replay.close()
             # New keys depend on the clock.
-            with mock.patch("headrace.persist.checkpoint.loading.time.time_ns", return_value=0):
+            with mock.patch("headrace.persist.key_of_time.time.time_ns", return_value=0):
                 return hr.Replay.load(path)
 
     def teardown(self):

@@ -1,6 +1,7 @@
 """A table as large as its store, with every number of lanes (replay C2, C4)."""
 
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -208,18 +209,38 @@ def test_writers_beside_one_another_leave_their_pages_to_as_many():
         assert len(replay.table("t")) == 500
 
 
-@pytest.mark.parametrize("end", ["open", "continue"])
-def test_a_page_that_windows_may_look_beyond_is_not_left(end: str):
-    """I6, I7: neither where an episode was not ended, nor where windows go on over the ends of episodes."""
-    window = hr.ItemRule("t", 2, end=hr.EndOfEpisode.CONTINUE) if end == "continue" else hr.ItemRule("t", 1)
+def test_a_page_that_windows_may_look_beyond_is_not_left():
+    """I6, I7: windows go on over the ends of episodes."""
+    window = hr.ItemRule("t", 2, end=hr.EndOfEpisode.CONTINUE)
     with hr.Replay(NUMBER, [hr.Table.uniform(1000, name="t")], capacity=1000, seed=0) as replay:
         for number in (1, 11):
             with replay.writer(items=[window]) as writer:
                 writer.append({"number": number})
                 writer.append({"number": number + 1})
-                if end == "continue":
-                    writer.end_episode()
+                writer.end_episode()
         assert replay.statistics().store.pages == 2
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("way", ["closed", "left by an exception"])
+def test_a_writer_closed_in_an_episode_leaves_its_page(lanes: int, way: str):
+    """C2, B5: no view looks beyond its last row, although rows of later writers stand behind it in the page."""
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=fifo, remover=fifo, max_size=1000)
+    with hr.Replay(NUMBER, [table], capacity=1000) as replay:
+        for life in range(50):
+            with suppress(RuntimeError), replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
+                for number in range(10 * life + 1, 10 * life + 4):
+                    writer.append({"number": number if lanes == 1 else np.full(lanes, number)})
+                if way != "closed":
+                    raise RuntimeError
+        assert replay.statistics().store.pages <= (50 * 3 * lanes) // 30 + 2
+        views = {"number": hr.View("number", shift="-4:4")}
+        found = [item["number"].reshape(-1).tolist() for item in replay.items("t", views=views)]
+    for row in found:
+        here = row[4]
+        known = [here + shift if 1 <= here % 10 + shift <= 3 else 0 for shift in range(-4, 5)]
+        assert row == known
 
 
 def test_a_page_is_not_left_once_nothing_holds_it():

@@ -1,11 +1,13 @@
 """Synchronous and asynchronous samplers (views-rollouts R13)."""
 
+import itertools
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from counting_rollouts import Recurrent, by_step, counters, worker
+from interrupted_calls import interrupt_call
 
 import headrace as hr
 from headrace.rollouts import AsyncSampler, SyncSampler
@@ -97,3 +99,42 @@ def test_a_worker_that_was_never_used_has_no_thread():
     with pytest.raises(hr.Closed):
         made.sample()
     assert made.sampler._thread is None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_ctrl_c_loses_no_batch(is_first: bool, fails: bool):
+    """R13: at whichever place of a call it comes, the next call returns the batch, or raises the error in its place."""
+    for point in itertools.count():
+        numbers = itertools.count()
+
+        def collect(numbers: Any = numbers) -> int:
+            number = next(numbers)
+            if fails and number == 1:
+                raise ArithmeticError
+            return number
+
+        sampler, found = AsyncSampler(collect, StopFlag()), []
+
+        def take(sampler: AsyncSampler = sampler, found: list[Any] = found) -> None:
+            try:
+                found.append(sampler.get_data())
+            except ArithmeticError:
+                found.append(1)
+
+        try:
+            for _ in range(0 if is_first else 1):
+                take()
+            place = interrupt_call(point, take, within=("rollouts/samplers.py",))
+            while len(found) < 4:
+                take()
+        finally:
+            sampler.close()
+        assert found == [0, 1, 2, 3], place
+        for thread in threading.enumerate():
+            if thread.name == "headrace-sampler":  # A second one ends at once.
+                thread.join(10)
+        assert not [thread for thread in threading.enumerate() if thread.name == "headrace-sampler"]
+        if place is None:
+            break
+    assert point > 5

@@ -156,7 +156,8 @@ def test_a_save_holds_up_no_other_call(replay, tmp_path, monkeypatch):
     """SV6, SV7: also not longer than the client's timeout of calls; and calls meanwhile share the next save."""
     disk = SlowDisk(monkeypatch)
     with hr.Server({"r": replay}, checkpoint=tmp_path) as server, hr.Client(server.address) as client:
-        with hr.Client(server.address, timeout=0.5) as hasty:
+        with hr.Client(server.address) as hasty:
+            hasty._session.timeout = 0.5  # Of calls; a handshake may take longer.
             first, folders = in_thread(hasty.checkpoint)
             assert disk.began.wait(20)
             others = [in_thread(client.checkpoint) for _ in range(3)]

@@ -1,10 +1,15 @@
 """Clients: the same batches as in process, handshakes, waits, and errors."""
 
+import copy
+import dataclasses
+import errno
 import gc
 import os
+import pickle
 import socket
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -443,6 +448,71 @@ def test_a_server_starts_once(replay):
             hr.Server({"r": replay}, address=server.address).start()
 
 
+def fail_with_data_on_their_way(address):
+    with hr.Client(address, timeout=20) as client:
+        writer = client.replay("r").writer(items=[hr.ItemRule("q", 1)])
+        for n in range(5):
+            writer.append({"n": n})
+        samples = client.queue("q")
+        for n in range(6):
+            samples.send(n)
+        raise KeyError("of the user")
+
+
+def fail_with_nothing(address):
+    with warnings.catch_warnings(), hr.Client(address):
+        warnings.simplefilter("error")
+        raise KeyError("of the user")
+
+
+def test_a_client_that_an_exception_ends_tells_what_it_leaves_behind():
+    """CL6, replay I6: nothing is waited for, and nothing is dropped in silence."""
+    with (
+        hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 2)]) as replay,
+        hr.BatchQueue(0, 1, num_buffers=2) as queue,
+        hr.Server({"r": replay, "q": queue}) as server,
+    ):
+        # At least so many: the client need not know yet what is stored.
+        with (
+            pytest.warns(ResourceWarning, match=r"up to [3-5] items and [4-6] samples"),
+            pytest.raises(KeyError, match="of the user"),
+        ):
+            fail_with_data_on_their_way(server.address)
+        with pytest.raises(KeyError, match="of the user"):
+            fail_with_nothing(server.address)
+
+
+def test_a_second_ctrl_c_at_the_end_of_a_client_leaves_no_connection(replay, monkeypatch):
+    """CL6: it comes while the client counts what it leaves behind."""
+
+    class Interrupted:
+        def __init__(self, session):
+            self._session = session
+
+        @property
+        def unconfirmed(self):
+            raise KeyboardInterrupt
+
+        def __getattr__(self, name):
+            return getattr(self._session, name)
+
+    with hr.Server({"r": replay}) as server:
+        client = hr.Client(server.address)
+        monkeypatch.setattr(client, "_session", Interrupted(client._session))
+        with pytest.raises(KeyboardInterrupt), client:
+            raise KeyError("of the user")
+        with pytest.raises(hr.Closed):
+            client.ping()
+
+
+def test_a_path_that_no_socket_can_have_is_named(replay, tmp_path):
+    """SV1, SS2: an OSError with its number and the remedy"""
+    server = hr.Server({"r": replay}, address=None, unix=tmp_path / ("x" * 108))
+    with pytest.raises(OSError, match="at most 107 bytes; choose a shorter one") as caught:
+        server.start()
+    assert caught.value.errno == errno.ENAMETOOLONG
+
+
 def test_a_socket_file_of_a_dead_server_is_replaced(replay, tmp_path):
     """SV2"""
     path = tmp_path / "s"
@@ -525,3 +595,40 @@ def test_statistics_count_connections_and_bytes(replay):
             assert found.version == hr.__version__
         until(lambda: server.statistics().connections == 0)
         assert server.statistics().connections_total == 1
+
+
+@pytest.mark.parametrize("of", ["client", "server"])
+def test_the_record_of_a_server_says_which_replays_are_closed(of):
+    """SS2: they have no statistics any more, and the others still do."""
+    replays = {name: hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 9)]) for name in "rs"}
+    queue = hr.BatchQueue(0, 2)
+    with (
+        replays["s"],
+        hr.Server({**replays, "b": queue}) as server,
+        hr.Client(server.address, timeout=10) as client,
+    ):
+        replays["r"].close()
+        served = (server if of == "server" else client).statistics().served
+        assert list(served) == ["s", "b"]
+        assert served.get("r") is None
+        for record in (served, pickle.loads(pickle.dumps(served)), copy.deepcopy(served)):
+            with pytest.raises(
+                KeyError, match="statistics of 'r': this replay is closed; there are those of 's', 'b'"
+            ):
+                record["r"]
+        with pytest.raises(KeyError, match="no statistics of 'x'; there are those of 's', 'b'"):
+            served["x"]
+        assert list(dataclasses.asdict(server.statistics())["served"]) == ["s", "b"]
+
+
+def test_statistics_of_a_server_that_is_gone_end_with_their_own_timeout(replay):
+    """CL5: it is the time of the call with its retries; the client's is thirty seconds."""
+    with hr.Server({"r": replay}) as server, hr.Client(server.address, timeout=30) as client:
+        assert client.statistics(timeout=5).connections == 1
+        server.stop()
+        with pytest.raises(hr.errors.HeadraceError):
+            client.statistics(timeout=0)
+        began = time.monotonic()
+        with pytest.raises(hr.errors.Disconnected):
+            client.statistics(timeout=0.1)
+        assert time.monotonic() - began < 10

@@ -169,3 +169,17 @@ def test_errors_say_what_where_and_whom(served, call, error, parts):
         assert re.search(pattern.replace("SECONDS", r"\d+(\.\d+)?"), text), (pattern, text)
     # AU4, beside it
     assert not re.search("secret|guess", text)
+
+
+def test_a_call_that_does_not_wait_tells_no_microseconds(served):
+    """CL3: the text of the replay itself, which waited 0 s; the server may have taken some milliseconds."""
+    texts = []
+    for replay in (served.replay, served.client.replay("r")):
+        with pytest.raises(hr.DeadlineExceeded) as caught:
+            replay.sample("q", 1, timeout=0)
+        texts.append(str(caught.value))
+    assert "waited 0 s" in texts[0]
+    seconds = re.search(r"waited (\S+) s", texts[1])
+    assert seconds is not None
+    assert re.fullmatch(r"\d+(\.\d{1,3})?", seconds[1])
+    assert texts[1].replace(seconds[0], "waited 0 s") == texts[0]

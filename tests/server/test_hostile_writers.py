@@ -250,3 +250,57 @@ def test_a_bad_operation_says_what_was_expected(kind, fields, told):
         rule = described_rule(hr.ItemRule("t", 1))
         assert told in said_to(server, SESSION + encoded(opening(0, lanes=1, rules=[rule])) + bad + good)
         assert replay.sample("t", 1, timeout=10).data["n"].tolist() == [0]
+
+
+@pytest.mark.parametrize("nbytes", [3, 9000], ids=["payload", "shared memory"])
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_bytes_of_bools_that_are_neither_0_nor_1_are_true(tmp_path, way, nbytes):
+    """WI3: libraries count such a byte as 2 or 255."""
+    place = {"unix": tmp_path / "socket", "address": None} if way == "unix" else {}
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=fifo, remover=fifo, max_size=9, max_times_sampled=1)
+    odd = np.array([0, 1, 255] * (nbytes // 3), np.uint8).view(np.bool_)
+    with (
+        hr.Replay(hr.Signature.like({"flags": np.zeros(nbytes, np.bool_)}), [table]) as replay,
+        hr.Server({"r": replay}, **place) as server,
+        hr.Client(server.addresses[0]) as client,
+        client.replay("r").writer(items=[hr.ItemRule("t", 1)]) as writer,
+    ):
+        writer.append({"flags": odd})
+        writer.end_episode({"flags": odd})
+        writer.flush(10)
+        found = replay.sample("t", 1, timeout=10)["flags"].view(np.uint8)
+        assert found.reshape(-1).tolist() == [0, 1, 1] * (nbytes // 3)
+
+
+@pytest.mark.parametrize(
+    ("end", "payload"),
+    [
+        (None, b""),
+        (operations.CutLanes(writer=0, sequence=1, end=None), b""),
+        (operations.DropLanes(writer=0, sequence=1, lanes=None), b""),
+        (operations.EndLanes(writer=0, sequence=1, lanes=np.arange(2).tobytes(), columns=None), b""),
+        (operations.EndLanes(writer=0, sequence=1, lanes=np.arange(1, 2).tobytes(), columns=["n"]), bytes(8)),
+    ],
+    ids=["lost", "cut", "drop", "end", "final"],
+)
+@pytest.mark.parametrize("rule", [hr.ItemRule("t", 1), hr.ItemRule("t", 2, end=hr.EndOfEpisode.PAD)])
+def test_episodes_that_end_without_a_row_here_end_none_of_another_writer(end, payload, rule):
+    """LP5, B5: the connection of a writer may also be lost before it has sent again a row of the episodes under way."""
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=fifo, remover=fifo, max_size=9)
+    with (
+        hr.Replay(hr.Signature.like({"n": 0}), [table]) as replay,
+        hr.Server({"r": replay}) as server,
+        replay.writer(items=[hr.ItemRule("t", 1)]) as writer,
+    ):
+        for n in (1, 2):
+            writer.append({"n": n})
+        lengths = np.ones(LANES, np.int64).tobytes()
+        said = encoded(opening(0, rules=[described_rule(rule)], lengths=lengths))
+        said += b"" if end is None else encoded(end, payload)
+        assert b"Error" not in said_to(server, SESSION + said)
+        until(lambda: not server.statistics().connections)
+        views = {"next": hr.View("n", shift=1)}
+        found = [item["next"].reshape(-1).tolist() for item in replay.items("t", views=views)]
+        assert found == [[2], [0]]

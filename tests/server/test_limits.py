@@ -161,6 +161,61 @@ def test_a_payload_beyond_the_limit_ends_the_connection(replay):
         assert server.statistics().protocol_errors == 1
 
 
+def test_a_writer_whose_steps_fit_into_no_message_is_refused(replay, tmp_path):
+    """A bad request fails alone: the first step would end the connection. Over a Unix socket steps lie in memory."""
+    limits, socket_path = Limits(payload_nbytes=2 * FRAME.nbytes), tmp_path / "socket"
+    with (
+        hr.Server({"r": replay}, limits=limits, unix=socket_path) as server,
+        hr.Client(server.address) as client,
+        hr.Client(f"unix://{socket_path}") as local,
+    ):
+        with pytest.raises(ValueError, match="steps of 3 lanes have 300000 bytes.* larger payload_nbytes"):
+            client.replay("r").writer(lanes=3)
+        for each, lanes in ((client, 2), (local, 3)):
+            rules = [hr.ItemRule("t", 1)]
+            with each.replay("r").writer(lanes=lanes, items=rules, history=1) as writer:
+                writer.append({"frame": np.stack([FRAME] * lanes)})
+        assert replay.table("t").statistics().inserts == 6
+        assert server.statistics().protocol_errors == 0
+
+
+@pytest.mark.parametrize("way", ["tcp", "unix"])
+def test_a_writer_sends_no_more_steps_together_than_a_message_may_have(way, tmp_path):
+    """WI2: it collects up to 1 MiB, which may be more than the limit of the server; the server tells it."""
+    limits, place = Limits(payload_nbytes=1 << 14), {"unix": tmp_path / "socket", "address": None}
+    table = hr.Table.queue("t", 10_000)
+    with (
+        hr.Replay(hr.Signature.like({"n": 0, "x": np.zeros(1000, np.uint8)}), [table]) as replay,
+        hr.Server({"r": replay}, limits=limits, **(place if way == "unix" else {})) as server,
+        hr.Client(server.addresses[0], timeout=10) as client,
+        client.replay("r").writer(items=[hr.ItemRule("t", 1)]) as writer,
+    ):
+        for n in range(1000):
+            writer.append({"n": n, "x": np.zeros(1000, np.uint8)})
+        writer.flush(10)
+        assert replay.sample("t", 1000, timeout=0).data["n"].tolist() == list(range(1000))
+        assert server.statistics().protocol_errors == 0
+
+
+def test_an_operation_that_fits_into_no_message_is_refused(replay):
+    """SS2: a step of two lanes fits, but not with their final rows. Nothing is stored, and the writer goes on."""
+    with (
+        hr.Server({"r": replay}, limits=Limits(payload_nbytes=3 * FRAME.nbytes)) as server,
+        hr.Client(server.address, timeout=10) as client,
+    ):
+        writer = client.replay("r").row_writer(lanes=2, items=[hr.ItemRule("t", 1)], history=1)
+        step = {"frame": np.stack([FRAME, FRAME])}
+        none, both = np.zeros(2, np.bool_), np.arange(2)
+        with pytest.raises(ValueError, match="at most 300000 bytes a message.* got 400000 .* payload_nbytes"):
+            writer.append_ends(step, none, both, step)
+        writer.append_ends(step, none, both[:1], {"frame": step["frame"][:1]})
+        writer.append(step)
+        writer.flush(10)
+        assert replay.table("t").statistics().inserts == 5
+        assert server.statistics().protocol_errors == 0
+        writer.close(10)
+
+
 def test_limits_are_checked(replay):
     for bad in ({"connections": 0}, {"payload_nbytes": -1}, {"handshake_timeout": 0}):
         with pytest.raises(ValueError, match=next(iter(bad))):

@@ -500,6 +500,9 @@ def test_a_server_that_comes_back_gets_what_is_missing(tmp_path):
         with pytest.raises(hr.Disconnected) as caught:
             remote.wait(0.05)
         assert caught.value.pending == 3
+        # SS2: the remedy is not that of a full queue.
+        assert "queue 'q': the connection to unix://" in str(caught.value)
+        assert "Take batches faster" not in str(caught.value)
         with hr.Server({"q": queue}, **options):
             remote.wait(5)
             assert [queue.sample(timeout=0)[0][0] for _ in range(3)] == [3, 4, 5]
@@ -1152,20 +1155,29 @@ def test_a_stream_that_fails_holds_up_no_other(caplog):
 
 def test_streams_share_one_thread(address, monkeypatch):
     """SV7: many clients of one process cost one thread, and samples that they send in turn share messages."""
-    counts = counted_messages(monkeypatch)
+    # A sample that finds nothing in flight is sent at once. So behind the first ones the server takes none before all
+    # are written: how many share a message must not depend on which side is faster.
+    may_take = threading.Event()
+    may_take.set()
+    counts = counted_messages(monkeypatch, lambda first: may_take.wait(JOIN))
     queue = hr.BatchQueue(0, 100, num_buffers=40)
     with hr.Server({"q": queue}, **address) as server, ExitStack() as stack:
         clients = [stack.enter_context(hr.Client(server.address)) for _ in range(16)]
         remotes = [client.queue("q") for client in clients]
-        for number in range(100):
+        for remote in remotes:
+            remote.send(0)
+            remote.wait(5)
+        may_take.clear()
+        for number in range(1, 60):  # As many as may be in flight.
             for remote in remotes:
                 remote.send(number)
         names = [thread.name for thread in threading.enumerate()]
+        may_take.set()
         for remote in remotes:
             remote.wait(5)
-        assert queue.statistics().samples_received == 1600
+        assert queue.statistics().samples_received == 960
     assert names.count("headrace-samples") == 1
-    assert len(counts) < 800
+    assert len(counts) < 480
 
 
 def test_what_no_message_can_hold_is_refused_before_anything_is_lost(address):

@@ -3,7 +3,7 @@
 import os
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from unittest import mock
 
 import numpy as np
@@ -19,6 +19,7 @@ from headrace.server.client.writers import step_memory
 from headrace.server.messages.operations import AppendSteps, Operation
 from headrace.server.messages.requests import SendSamples
 from headrace.server.messages.writing import OpenWriter
+from headrace.server.serving.writers.row_writer import ServedRowWriter
 from headrace.server.serving.writers.writer_sessions import sessions_of
 from tests.server.remote_writers import CutChannel, RemotelyWritten
 from tests.server.test_stopping import until
@@ -38,6 +39,11 @@ def replay_of(limiter=None, **settings):
     return RemotelyWritten(SIGNATURE, [table], **settings)
 
 
+def pages_are_taken():
+    """Writers that come back find that others went on in their pages, so that steps in reach are stored again."""
+    return mock.patch.object(ServedRowWriter, "resume", return_value=False)
+
+
 class Windows(RuleBasedStateMachine):
     """Two writers and one table; the windows of each are listed by a plain model."""
 
@@ -47,9 +53,12 @@ class Windows(RuleBasedStateMachine):
         end=st.sampled_from([DROP, CONTINUE]),
         is_on_disk=st.booleans(),
         in_place=st.booleans(),
+        keeps_pages=st.booleans(),
     )
-    def begin(self, bound, lanes, end, is_on_disk, in_place):
+    def begin(self, bound, lanes, end, is_on_disk, in_place, keeps_pages):
         self.folder = tempfile.TemporaryDirectory()
+        self.pages = nullcontext() if keeps_pages else pages_are_taken()
+        self.pages.__enter__()
         # Steps of any size lie in shared memory, in blocks that are soon full.
         self.patch = mock.patch.multiple(step_memory, _LEAST_SHARED_NBYTES=1, _MOST_STEPS=4)
         self.patch.start()
@@ -193,6 +202,7 @@ class Windows(RuleBasedStateMachine):
             self.replay.close()
             self.folder.cleanup()
             self.patch.stop()
+            self.pages.__exit__(None, None, None)
 
 
 TestWindows = Windows.TestCase
@@ -291,8 +301,9 @@ def test_a_connection_is_lost_again_while_operations_are_sent_again(replay, drop
     until(lambda: len(replay.local.table("t")) == 8)
     again = CutAgain(replay, arrived)
     CutChannel.is_dropped = staticmethod(again)
-    lost.shutdown()
-    writer.flush(20)
+    with pages_are_taken():
+        lost.shutdown()
+        writer.flush(20)
     assert again.openings == 2
     assert items(replay) == [[n, n + 1] for n in range(8)]
 

@@ -255,7 +255,7 @@ def test_a_store_of_part_filled_pages_says_so():
     message = until_full(append_with_another_writer)
     pages = len(opened) - 1
     assert f"{pages} rows held" in message
-    assert f"{pages} pages are in use: each writer fills pages of its own" in message
+    assert f"{pages} pages are in use: each open writer fills pages of its own" in message
     assert "Write many episodes with one writer" in message
 
 

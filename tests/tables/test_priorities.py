@@ -56,6 +56,40 @@ def test_a_bad_priority_of_a_rule_is_refused(bad):
         hr.ItemRule("t", 1, priority=bad)
 
 
+@pytest.mark.parametrize("bad", ["x", 1j, [2.0]])
+def test_a_priority_that_is_not_a_number_is_named(bad):
+    # replay P1: by the error of Headrace, not by that of Python's comparison
+    with new_replay(Prioritized()) as replay, replay.writer() as writer:
+        writer.append({"n": 1})
+        with pytest.raises(TypeError, match="priority: expected a finite number"):
+            writer.create_item("t", 1, bad)
+        with pytest.raises(TypeError, match="priority: expected a finite number"):
+            hr.ItemRule("t", 1, priority=bad)
+
+
+@pytest.mark.parametrize("bad", [["x"], ["1.5"], [None], [1j]])
+def test_updates_that_are_not_numbers_are_refused(bad):
+    # replay P1: also texts out of which NumPy reads a number; the same in process, on a client and over shards
+    with new_replay(Prioritized()) as replay:
+        keys = put(replay, [1.0])
+        with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+            sharded = hr.server.shards([server.address], "r")
+            for each in (replay, client.replay("r"), sharded):
+                with pytest.raises(ValueError, match="priorities: expected numbers, got"):
+                    each.update_priorities("t", keys, bad)
+            sharded.close()
+        assert replay.table("t").statistics().updates == 0
+
+
+def test_updates_in_the_numbers_of_jax():
+    # replay P2: kinds of numbers that NumPy lacks
+    numbers = pytest.importorskip("jax.numpy")
+    with new_replay(Prioritized()) as replay:
+        keys = put(replay, [1.0])
+        assert replay.update_priorities("t", keys, np.array([2.5], numbers.bfloat16)) == 1
+        assert replay.sample("t", 1).info.priorities.tolist() == [2.5]
+
+
 @pytest.mark.parametrize(
     ("keys", "priorities"), [([1, 2], [1.0]), ([1], [1.0, 2.0]), ([], [1.0]), ([1, 2], 1.0)]
 )
@@ -149,6 +183,11 @@ def test_keys_in_any_integer_form_but_no_floats():
         assert replay.update_priorities("t", [], []) == 0
         assert replay.update_priorities("t", np.array([1, 2**64 - 1], np.uint64), [1.0, 1.0]) == 1
         assert replay.update_priorities("t", np.array([-1]), [1.0]) == 0
+        # Bits of a key in an array of signed integers, as torch keeps it; integers of Python are read as they are.
+        assert replay.update_priorities("t", np.array([2**64 - 1], np.uint64).view(np.int64), [1.0]) == 0
+        for wrong in ([-1], np.array([-1], object), np.array([2**64], object), -1):
+            with pytest.raises(ValueError, match=r"keys\[0\]: expected an integer in \[0, 2\*\*64\), got "):
+                replay.update_priorities("t", wrong, [1.0])
         with pytest.raises(ValueError, match="integers"):
             replay.update_priorities("t", [1.0], [1.0])
         with pytest.raises(ValueError, match="integers"):

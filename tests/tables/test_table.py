@@ -67,6 +67,7 @@ def test_a_table_is_an_immutable_description():
         ({"name": ""}, "name"),
         ({"max_size": 0}, "max_size"),
         ({"max_times_sampled": -1}, "max_times_sampled"),
+        ({"name": "\ud800"}, r"fits into UTF-8, got '\\ud800'"),
         ({"max_times_sampled": 2**63}, "max_times_sampled: expected at most 9223372036854775807"),
         ({"max_size": 2**63}, "max_size: expected at most 9223372036854775807"),
         ({"max_size": 5, "rate_limiter": MinSize(6)}, "never open"),
@@ -84,6 +85,12 @@ def test_a_table_of_the_wrong_parts_is_refused():
         table(sampler=Fifo)
     with pytest.raises(TypeError, match="rate_limiter"):
         table(rate_limiter=3)
+
+
+@pytest.mark.parametrize("example", [{}, {"x": np.zeros((0, 3)), "y": ()}])
+def test_steps_without_values_are_refused(example):
+    with pytest.raises(hr.SpecError, match="signature: expected a step with at least one value"):
+        hr.Replay(hr.Signature.like(example), [table()])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """View: construction, errors, equality, repr (views V2 to V6)."""
 
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -235,6 +236,13 @@ def test_fills_that_fit(fill, dtype, stored):
 def test_a_misspelt_fill_is_named():
     with pytest.raises(SpecError, match="view 'v': fill: expected 'zeros', 'edge' or a value, got 'zero'"):
         fill_value("view 'v': fill", "zero", (), np.dtype(np.int64))
+
+
+def test_a_fill_that_cannot_be_copied_is_named():
+    # V6: the view keeps a copy, so that an array that changes later does not change the view.
+    told = "fill: expected 'zeros', 'edge' or a value that can be copied, got lock: cannot pickle '_thread.lock' object"
+    with pytest.raises(TypeError, match=told):
+        View("action", shift=-1, fill=threading.Lock())
 
 
 def test_fills_are_broadcast_to_a_row():

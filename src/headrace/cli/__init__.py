@@ -6,10 +6,12 @@ Exit codes: 0 done, 2 wrong use, 1 failed or interrupted.
 from __future__ import annotations
 
 import importlib
+from typing import Any, NoReturn
 
 import click
 
 from headrace.errors import HeadraceError
+from headrace.exiting import exit_within_a_second
 
 # Each command is a folder, whose `__init__` has the options as `command`. Heavy modules are imported when a command
 # runs, so that help and usage errors appear at once.
@@ -60,3 +62,25 @@ def _is_named(cause: BaseException, text: str) -> bool:
 @click.version_option(package_name="headrace")
 def main() -> None:
     """Headrace brings reinforcement-learning experience from environments to learners."""
+
+
+def run(**options: Any) -> NoReturn:
+    """Runs the command line as a program, which ends although an environment may have left threads.
+
+    Args:
+        **options: of click's `main`.
+    """
+    try:
+        main(**options)
+    except BaseException as end:
+        exit_within_a_second(_exitcode(end), "this command")
+        raise
+    raise AssertionError("click ends with SystemExit")
+
+
+def _exitcode(end: BaseException) -> int:
+    """Returns the exit code that Python gives a process which ends by this exception."""
+    if not isinstance(end, SystemExit):
+        return 1
+    code = 0 if end.code is None else end.code
+    return code if isinstance(code, int) else 1

@@ -24,13 +24,6 @@ overwrite_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and no progress.")
 out_folder = click.Path(file_okay=False, path_type=Path)
-authorities_option = click.option(
-    "--ca",
-    "authorities",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="For a server with TLS: a PEM file of the certificates that are trusted.",
-)
 
 
 def reading_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from headrace.collectors.arguments import WorkerArguments, check_names
+from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.multi_collector import MultiCollector
+from headrace.collectors.options import shows_arguments
 
 
 class AsyncCollector(MultiCollector):
@@ -29,6 +31,7 @@ class AsyncCollector(MultiCollector):
 
     _constructors = 2
 
+    @shows_arguments(MultiOptions, WorkerArguments)
     def __init__(
         self,
         create_env_fn: Any,

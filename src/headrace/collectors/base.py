@@ -145,7 +145,8 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
     def pause(self) -> AbstractContextManager[None]:
         """Stops between two steps for the time of a `with` block. Meanwhile all collected steps are in the replay.
 
-        Where `postproc` changes the rows of a replay, it stops at the end of a rollout.
+        Where rollouts go into the replay as a whole (with `postproc`, and for several agents with `set_truncated`), it
+        stops at the end of a rollout.
 
         Raises:
             RuntimeError: not running, or paused already.
@@ -157,8 +158,8 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """Stops between two steps, writes all collected steps into the replay, and shuts down as `shutdown` does.
 
-        Where `postproc` changes the rows of a replay, which takes whole rollouts, `Collector` stops at the end of its
-        rollout, and workers drop theirs.
+        Where rollouts go into the replay as a whole (see `pause`), `Collector` stops at the end of its rollout, and
+        workers drop theirs.
 
         Args:
             timeout, close_env: see `shutdown`.
@@ -179,14 +180,13 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
         environment is part of it if its unwrapped object has `state_dict()` and `load_state_dict(state)`. A wrapper
         with a state of its own needs both methods too, but for gymnasium's `TimeLimit`. The rows of a replay are not
         part of it: save the replay beside it. A `Collector` that runs freely, or collects a batch in another thread,
-        stops between two steps for it, or at the end of a rollout that `postproc` changes before it goes into the
-        replay.
+        stops between two steps for it, or at the end of a rollout that goes into the replay as a whole (see `pause`).
 
         Raises:
             Closed: after `shutdown`.
             DeadlineExceeded: a step, or such a rollout, takes longer than 30 s.
             RuntimeError: called by the policy or an environment, in the middle of a step; or `next(timeout)` has left a
-                rollout that `postproc` changes before it goes into the replay.
+                rollout that goes into the replay as a whole.
 
         >>> import headrace as hr
         >>> from headrace.testing import CounterEnv
@@ -213,8 +213,9 @@ class CollectorBase(ControlSurface, ProfilingSurface, WeightSurface):
             state: as `state_dict` returned it.
 
         Raises:
-            ValueError: of another number of environments or workers, or not a state of a collector.
-            SpecError: weights that do not fit the policy; nothing changed.
+            ValueError: of another number of environments or workers, or not a state of a collector; or a part of it is
+                damaged, or refused by an environment. The message has the path of the part. Nothing was changed.
+            SpecError: weights that do not fit the policy. Nothing was changed.
             RuntimeError: after `start()`; or called by the policy or an environment.
             Closed: after `shutdown`.
         """

@@ -55,8 +55,8 @@ class Collector(LoopParts, CollectorBase):
         reset_at_each_iter: all environments are reset before each rollout. The trajectories that are cut carry no flag.
         reset_when_done: False: an environment whose episode has ended waits, and its rows are masked, until `reset` is
             called or `reset_at_each_iter` resets it.
-        set_truncated: the last transition of each environment in a rollout is marked truncated. The environment is not
-            reset: its episode goes on in the next batch, with the same id.
+        set_truncated: the last transition of each environment in a rollout, or of each agent, is marked truncated. The
+            environment is not reset: its episode goes on in the next batch, with the same id.
         split_trajs: a batch is `[K, L, ...]`: one row for each piece of a trajectory, padded with zeros where `mask` is
             False.
         postproc: called on each batch, after `split_trajs`; its result is handed out. With `replay_buffer` it is called
@@ -120,8 +120,8 @@ class Collector(LoopParts, CollectorBase):
             num_envs,
             self._loop.steps * num_envs,
             stepper.autoreset,
-            stepper.resets_by_mask,
             stepper.lanes_may_wait,
+            self._loop.reset_together,
         )
         if options.seed is not None:
             self.set_seed(options.seed)
@@ -306,8 +306,12 @@ class Collector(LoopParts, CollectorBase):
         """Returns a frozen record of the counters."""
         self._home.check()
         run = self._run
-        running = run is not None and not run.has_ended
-        return self._tally.record(running=running, paused=running and run is not None and run.is_paused)
+        if run is None:
+            return self._tally.record(running=False, paused=False)
+        running = not run.has_ended
+        return self._tally.record(
+            running=running, paused=running and run.is_paused, failure=None if running else run.failure
+        )
 
     def shutdown(
         self,

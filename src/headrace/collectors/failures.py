@@ -7,6 +7,7 @@ import traceback
 import cloudpickle
 
 from headrace.collectors.messages import Failed
+from headrace.error_texts import text_of
 from headrace.forking import HomeProcess
 from headrace.leases.frames import Payload
 
@@ -29,7 +30,7 @@ def failed(error: BaseException) -> tuple[Failed, bytes]:
         pickled = cloudpickle.dumps(error)
     except Exception:
         pickled = b""
-    return Failed(summary=f"{type(error).__name__}: {error}"[:_LONGEST], text=text[-_LONGEST:]), pickled
+    return Failed(summary=text_of(error)[:_LONGEST], text=text[-_LONGEST:]), pickled
 
 
 def rebuilt(failed: Failed, pickled: Payload) -> BaseException:

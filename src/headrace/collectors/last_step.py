@@ -1,6 +1,6 @@
-"""The time of a worker's newest step, in memory that it shares with its collector."""
+"""The time of a worker's newest step and the number of its transitions, in memory that it shares with its collector."""
 
-# Rules: collectors CT, CX5
+# Rules: collectors CT, CX3, CX5
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from headrace.store.memory.arena import Arena
 
-_NBYTES = 8
+_NBYTES = 16
 
 
 class LastStep:
-    """One number in shared memory: the worker writes it, its collector reads it, and neither waits.
+    """Two numbers in shared memory: the worker writes them, its collector reads them, and neither waits.
 
-    The clock (`time.monotonic`) is the same in all processes of a machine.
+    The clock (`time.monotonic`) is the same in all processes of a machine. The memory outlives a worker that is killed.
 
     Args:
-        memory: eight bytes.
+        memory: 16 bytes.
 
     >>> from os import dup
     >>> ours = LastStep.new()
@@ -28,15 +28,16 @@ class LastStep:
     True
     >>> theirs = LastStep.attach(dup(ours.descriptor))
     >>> theirs.note()
-    >>> 0 <= ours.age < 60
-    True
+    >>> theirs.taken = 8
+    >>> 0 <= ours.age < 60, ours.taken
+    (True, 8)
     >>> ours.release(); theirs.release()
     """
 
     def __init__(self, memory: Arena) -> None:
         self._memory: Arena | None = memory
         # Python writes a number through its own view in a third of the time that NumPy's array takes.
-        self._at: Any = memory.array(0, (1,), np.float64).data
+        self._numbers: Any = memory.array(0, (2,), np.float64).data
 
     @classmethod
     def new(cls) -> LastStep:
@@ -56,17 +57,17 @@ class LastStep:
 
     @property
     def memory(self) -> Any:
-        """The number, as a memoryview of float64[1], until `release`."""
-        return self._at
+        """The numbers `at` and `taken`, as a memoryview of float64[2], until `release`."""
+        return self._numbers
 
     def note(self) -> None:
         """Notes that a step was taken now."""
-        self._at[0] = time.monotonic()
+        self._numbers[0] = time.monotonic()
 
     @property
     def at(self) -> float:
         """`time.monotonic()` at the newest step; 0 before the first."""
-        return float(self._at[0])
+        return float(self._numbers[0])
 
     @property
     def age(self) -> float | None:
@@ -74,12 +75,21 @@ class LastStep:
         at = self.at
         return None if at == 0 else max(0.0, time.monotonic() - at)
 
+    @property
+    def taken(self) -> int:
+        """Number of transitions that the worker has recorded since it was started."""
+        return int(self._numbers[1])
+
+    @taken.setter
+    def taken(self, taken: int) -> None:
+        self._numbers[1] = taken
+
     def close(self) -> None:
         """Closes the descriptor; the memory stays, with a descriptor of its own, until `release`."""
         if self._memory is not None:
             self._memory.close()
 
     def release(self) -> None:
-        """Releases the memory; `age` counts from the newest step that it has shown."""
+        """Releases the memory; the numbers stay as they are."""
         self.close()
-        self._at, self._memory = np.array([self.at]).data, None
+        self._numbers, self._memory = np.array(self._numbers).data, None

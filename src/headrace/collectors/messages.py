@@ -42,10 +42,11 @@ class Ready(Message):
         num_envs, steps: n and T.
         models: cloudpickle of the models whose weights can be replaced, `{id: ModelWeights}`.
         autoreset: the mode of the environments.
-        resets_by_mask: whether some of them can be reset without the others.
         lanes_may_wait: whether a step may leave some of them out.
+        reset_together: see `CollectingLoop`.
         views: cloudpickle of the views of collector and policy.
         acts_ahead: whether environments act for rows of the next rollout before it is begun.
+        marks_late: whether rows of a rollout are marked when it is complete.
     """
 
     signature: dict[str, Any]
@@ -54,10 +55,11 @@ class Ready(Message):
     steps: int
     models: bytes
     autoreset: str
-    resets_by_mask: bool
     lanes_may_wait: bool
+    reset_together: int
     views: bytes
     acts_ahead: bool
+    marks_late: bool
 
 
 class MoreColumns(Message):
@@ -145,7 +147,6 @@ class Progress(Message):
         resets: number of messages `Seed` and `Reset` that were processed before.
         all_wait: every environment has ended and waits for a reset.
         seconds: spent since the last message of this kind.
-        dropped: frames of the rollout under way that the end of the worker drops.
         continued: environments whose first one of these steps continues an episode of a loaded state.
     """
 
@@ -154,12 +155,17 @@ class Progress(Message):
     resets: int
     all_wait: bool
     seconds: LoopSeconds
-    dropped: int = 0
     continued: tuple[int, ...] = ()
 
 
 class Stepped(Message):
-    """Worker without shared memory to collector: a step was taken since the last message of this kind."""
+    """Worker without shared memory to collector: a step was taken since the last message of this kind, or it ends.
+
+    Attributes:
+        taken: number of transitions since the worker was started.
+    """
+
+    taken: int
 
 
 class RowsHeld(Message):

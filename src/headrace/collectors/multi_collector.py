@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 import weakref
@@ -86,8 +87,10 @@ class MultiCollector(CollectorBase):
         max_staleness: with `sync=False`, the largest number of publications by which the rows of a batch may be behind,
             for a learner that publishes at most once per batch. Workers then begin rollouts later, and batches are
             handed out in the order in which they were begun; no row is dropped. With 0 a rollout begins when the
-            weights that follow the batch before it are published. An EnvPool with `batch_size` below `num_envs`
-            needs at least 1, because its environments act up to one rollout ahead. None sets no bound.
+            weights that follow the batch before it are published. A call of `next` that ends by its timeout has let a
+            rollout begin: weights published before that one is handed out count as a second publication. An EnvPool
+            with `batch_size` below `num_envs` needs at least 1, because its environments act up to one rollout ahead.
+            None sets no bound.
         backend: "process" runs workers on this machine. "ray" runs each as an actor of a Ray cluster (extra `ray`).
         backend_options: of Ray, a dict. `num_cpus` (1), `num_gpus` (0) and `resources` of each actor; `scheduling`,
             "spread" over the nodes or "pack"; `runtime_env`; `address` of the cluster. Without `address` it is the
@@ -158,8 +161,8 @@ class MultiCollector(CollectorBase):
             sum(each.num_envs for each in ready),
             sum(frames) if self._options.sync else max(frames),
             ready[0].autoreset,
-            all(each.resets_by_mask for each in ready),
             any(each.lanes_may_wait for each in ready),
+            math.lcm(*(each.reset_together for each in ready)),
         )
 
     def _uncounted(self) -> str:
@@ -202,7 +205,7 @@ class MultiCollector(CollectorBase):
             Closed: after `shutdown`.
             Exception: raised by `postproc`; the batch is lost, and counts as handed out.
         """
-        status = self._group.status
+        seconds, status = check_timeout(timeout), self._group.status
         status.check_open()
         if not status.is_iterating:
             status.raise_failure()
@@ -216,7 +219,7 @@ class MultiCollector(CollectorBase):
         if self._options.update_at_each_batch:
             self._updater.mirror()
         batches, me = self._group.collection.batches, threading.get_ident()
-        batch = batches.next(timeout)
+        batch = batches.next(seconds)
         if batch is None:
             return None
         if self._hand_out.calls_user:  # The function is called once for each batch.
@@ -270,8 +273,8 @@ class MultiCollector(CollectorBase):
         """See `CollectorBase.state_dict`: "worker0", "worker1", ..., and "collector" for all of them.
 
         The workers stop between two steps for it. The steps of the rollouts under way are part of the state. Both this
-        collector and one that loads the state go on with them. Rollouts that `postproc` changes before they go into a
-        replay are finished first.
+        collector and one that loads the state go on with them. Rollouts that go into a replay as a whole (see `pause`)
+        are finished first.
 
         Raises:
             DeadlineExceeded: a worker did not finish its step, or such a rollout, within 30 s.

@@ -12,9 +12,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from headrace.checks import check_mapping
+from headrace.checks import check_bits, check_mapping
 from headrace.collectors.arguments import check_names
 from headrace.collectors.batches.handing_out import Postproc
+from headrace.collectors.batches.rollout_store import check_rollout_rows
 from headrace.collectors.batches.view_columns import check_view_columns
 from headrace.collectors.devices import Devices, worker_devices
 from headrace.collectors.loop.task import Task
@@ -66,7 +67,12 @@ class CollectorOptions(Task):
         for name, parameter in inspect.signature(cls).parameters.items():
             if parameter.default is parameter.empty and name not in arguments:
                 raise TypeError(f"{caller}: expected the keyword argument {name}, got none")
-        return cls(**{name: _plain(value) for name, value in arguments.items()})
+        plain = {name: _plain(value) for name, value in arguments.items()}
+        for name, value in plain.items():
+            for number in value if isinstance(value, list) else [value]:
+                if isinstance(number, int):
+                    check_bits(name, number)
+        return cls(**plain)
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
@@ -88,6 +94,7 @@ class CollectorOptions(Task):
             raise TypeError(f"postproc: expected a callable or None, got {type(self.postproc).__name__}")
         self.devices()
         check_num_envs(self.num_envs)
+        self._check_rollouts()
         if self.info_columns is not None:
             check_info_columns(self.info_columns)
         self._check_views()
@@ -118,6 +125,10 @@ class CollectorOptions(Task):
         frames = self.frames_per_batch
         if not is_int(frames) or frames < 1:
             raise ValueError(f"frames_per_batch: expected a positive int, got {frames!r}")
+
+    def _check_rollouts(self) -> None:
+        """Refuses rollouts that no store holds, as far as these are known before anything is built."""
+        check_rollout_rows(self.steps(self.num_envs), self.num_envs)
 
     @property
     def asked_frames(self) -> int:
@@ -218,6 +229,8 @@ def _plain(value: Any) -> Any:
 def shows_arguments(options: type[CollectorOptions], known: type) -> Callable[[Constructor], Constructor]:
     """Gives a constructor `(self, create_env_fn, policy, **known)` the signature that tools show.
 
+    Keyword arguments that the constructor names itself stay.
+
     Args:
         options: have the defaults of the arguments.
         known: the TypedDict of the keyword arguments.
@@ -225,10 +238,13 @@ def shows_arguments(options: type[CollectorOptions], known: type) -> Callable[[C
     given, kind = inspect.signature(options).parameters, inspect.Parameter.POSITIONAL_OR_KEYWORD
     positional = [given[name].replace(kind=kind) for name in _POSITIONAL]
     keywords = [given[name] for name in known.__annotations__]
-    signature = inspect.Signature([inspect.Parameter("self", kind), *positional, *keywords])
 
     def show(constructor: Constructor) -> Constructor:
-        constructor.__signature__ = signature  # type: ignore[attr-defined]
+        parameters = inspect.signature(constructor).parameters.values()
+        own = [each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        constructor.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter("self", kind), *positional, *own, *keywords]
+        )
         return constructor
 
     return show

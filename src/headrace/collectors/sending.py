@@ -10,13 +10,16 @@ from typing import Any
 
 import cloudpickle
 
+from headrace.error_texts import message_of
+
 
 def pickle_for_worker(value: Any, parts: Mapping[str, Any], advice: str) -> bytes:
     """Returns a pickle of a value.
 
     Args:
         value: to be sent to a worker.
-        parts: of the value, by the names that the user knows. Fields of dataclasses are parts, too.
+        parts: of the value, by the names that the user knows. Fields of dataclasses are parts, too, also of those in a
+            dict.
         advice: ends the message of the error: where a part that cannot be pickled can be made instead.
 
     Raises:
@@ -38,6 +41,9 @@ def _leaves(parts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, part in parts.items():
         if is_dataclass(part) and not isinstance(part, type):
             yield from _leaves({f"{name}.{field.name}": getattr(part, field.name) for field in fields(part)})
+        if isinstance(part, Mapping):
+            held = {f"{name}[{key!r}]": value for key, value in part.items() if is_dataclass(value)}
+            yield from _leaves(held)
         yield name, part
 
 
@@ -46,5 +52,6 @@ def _check_part(name: str, part: Any, advice: str) -> None:
         cloudpickle.dumps(part)
     except Exception as error:
         raise TypeError(
-            f"{name}: expected what can be pickled and sent to a worker, got {type(part).__name__}: {error}. {advice}"
+            f"{name}: expected what can be pickled and sent to a worker, got {type(part).__name__}: "
+            f"{message_of(error)}. {advice}"
         ) from error

@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.times import LoopSeconds
+from headrace.error_texts import text_of
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class CollectorStatistics:
         restarts: how often a worker was started again.
         workers_alive: processes that collect.
         running, paused: of free-running collection.
+        failure: the error that has ended the collection, which the next call raises, as text; None while all is well.
         frames_per_second: over the last 64 batches.
         episode_return_mean, episode_length_mean: over the last 100 episodes; NaN before the first.
         lag_min, lag_mean, lag_max: newest version minus the version that acted, of the last batch.
@@ -71,6 +73,7 @@ class CollectorStatistics:
     workers_alive: int
     running: bool
     paused: bool
+    failure: str | None
     frames_per_second: float
     episode_return_mean: float
     episode_length_mean: float
@@ -167,6 +170,11 @@ class Tally:
         """Whether `total_frames` were handed out (free-running: written)."""
         return 0 < self._total <= self.frames
 
+    def discard(self, frames: int) -> None:
+        """Counts transitions that were collected and are lost. Threads of several workers may call it."""
+        with self._lock:
+            self.frames_discarded += frames
+
     def add(self, counts: StepCounts, batches: int) -> None:
         """Counts steps that are handed out (free-running: written).
 
@@ -205,13 +213,20 @@ class Tally:
             self._seconds = LoopSeconds(*map(float.__add__, self._seconds, seconds))
 
     def record(
-        self, *, running: bool, paused: bool, workers: Sequence[WorkerStatistics] = ()
+        self,
+        *,
+        running: bool,
+        paused: bool,
+        failure: BaseException | None = None,
+        workers: Sequence[WorkerStatistics] = (),
     ) -> CollectorStatistics:
         """Returns the present counters.
 
         Args:
-            running, paused, workers: see `CollectorStatistics`.
+            running, paused, failure, workers: see `CollectorStatistics`.
         """
+        # Without the lock: it may call a `__str__` of the user's.
+        text = None if failure is None else text_of(failure)
         with self._lock:
             (begin, before), (end, after) = self._times[0], self._times[-1]
             seconds = {f"{part}_seconds": spent for part, spent in self._seconds._asdict().items()}
@@ -225,6 +240,7 @@ class Tally:
                 workers_alive=sum(worker.alive for worker in workers),
                 running=running,
                 paused=paused,
+                failure=text,
                 frames_per_second=(after - before) / (end - begin) if end > begin else 0.0,
                 episode_return_mean=float(np.mean(returns)),
                 episode_length_mean=float(np.mean(lengths)),

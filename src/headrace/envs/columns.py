@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class EnvironmentColumns:
         """Returns the tree of arrays `[n, ...]` that a vector environment takes as its actions."""
         return actions["action"] if self.action_is_bare else self.acted.unflatten(actions)["action"]
 
-    def action_elements(self, actions: Columns) -> Iterable[Any]:
+    def action_elements(self, actions: Columns) -> Sequence[Any] | NDArray[Any]:
         """Returns one action, an element of the action space, for each row.
 
         >>> from gymnasium.spaces import Discrete

@@ -24,6 +24,9 @@ from headrace.spec import ArraySpec
 
 EnvFactory = Callable[[], Any]
 
+# The largest `pid_max` of Linux.
+_MOST_PROCESSES = 1 << 22
+
 
 def make_stepper(
     create_env_fn: Any,
@@ -115,7 +118,7 @@ def environment_factory(create_env_fn: Any, create_env_kwargs: Mapping[str, Any]
                 * isinstance(create_env_fn, list | tuple)
             )
         )
-    return partial(create_env_fn, **kwargs)
+    return partial(create_env_fn, **kwargs) if kwargs else create_env_fn
 
 
 def worker_factories(
@@ -140,6 +143,10 @@ def worker_factories(
     """
     if num_workers is not None:
         _check_positive("num_workers", num_workers)
+        if num_workers > _MOST_PROCESSES:
+            raise ValueError(
+                f"num_workers: expected a positive int up to {_MOST_PROCESSES}, got {num_workers}"
+            )
     if not isinstance(create_env_fn, list | tuple):
         return [environment_factory(create_env_fn, create_env_kwargs)] * (num_workers or 1)
     if not create_env_fn:

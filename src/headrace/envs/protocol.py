@@ -12,7 +12,7 @@ copied only once. The loop around a stepper is:
         if step.ended.size and stepper.autoreset is not Autoreset.NEXT_STEP:
             keep(step.last_observation, step.ended)      # the final row of the episodes that ended
             if stepper.autoreset is Autoreset.DISABLED:
-                stepper.reset(next_row, envs=step.ended)
+                stepper.reset(next_row, envs=step.ended)  # With agents that end before others: step.over.
         row = next_row
 
 Environments that Headrace builds itself are `Autoreset.DISABLED`. Resetting is a separate call, so the same lines
@@ -57,8 +57,8 @@ class StepResult:
             elsewhere) and the output is the first observation of the next episode.
         waiting: indices of the lanes that took no part in this step, ascending: agents that have ended before the
             others of their environment, or have not come yet. Their output is not data until they take part.
-        restarted: indices of the lanes whose environment was reset in this step, ascending, where lanes may wait: all
-            lanes of an environment, also those that ended before.
+        over: indices of the lanes that the caller is to reset in place of `ended`, ascending, where lanes may wait: all
+            lanes of each environment whose episode is over, also those that ended before.
     """
 
     reward: NDArray[np.float32]
@@ -68,7 +68,7 @@ class StepResult:
     last_observation: Columns
     reset_steps: Indices
     waiting: Indices = field(default_factory=lambda: NO_ENVS)
-    restarted: Indices = field(default_factory=lambda: NO_ENVS)
+    over: Indices = field(default_factory=lambda: NO_ENVS)
 
     @classmethod
     def empty(cls, num_envs: int) -> StepResult:
@@ -87,7 +87,8 @@ class Environments(Protocol):
             ("observation" or "observation/camera") are the arrays that `reset` and `step` write. An info column stands
             beside the observation that it came with.
         action_signature: `Signature({"action": ...})` of one environment: the columns that `step` reads.
-        autoreset: the mode; with DISABLED the caller must call `reset` for the environments that ended.
+        autoreset: the mode; with DISABLED the caller must call `reset` for the environments that ended, or for
+            `StepResult.over` where lanes may wait.
         resets_by_mask: whether `reset` takes only some of the environments, as a limit on trajectories needs.
         lanes_may_wait: whether a step may leave lanes out (`StepResult.waiting`).
         environments: the environments that are stepped: n single ones, or one vector environment.
@@ -115,8 +116,16 @@ class Environments(Protocol):
         """Returns the states of the environments as far as they have any, and of their generators."""
         ...
 
+    def own_state(self) -> dict[str, Any]:
+        """Returns the parts of the state that are not those of the environments."""
+        ...
+
     def can_continue(self, state: Mapping[str, Any]) -> bool:
         """Returns whether `load_state_dict` restores all environments from this state."""
+        ...
+
+    def check_environments(self, path: str, state: Mapping[str, Any]) -> None:
+        """Raises ValueError if an environment refuses its state; afterwards all go on as they were."""
         ...
 
     def load_generators(self, state: Mapping[str, Any]) -> None:

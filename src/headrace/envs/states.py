@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import TimeLimit
+
+from headrace.error_texts import text_of
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +40,12 @@ class EnvironmentStates:
         return {
             "environments": [_state_of(env) if _has_state(env) else None for env in self.environments],
             "generators": [_generator_state(env) for env in self.environments],
+            **self.own_state(),
         }
+
+    def own_state(self) -> dict[str, Any]:
+        """Returns the parts of the state that are the stepper's own, not those of its environments."""
+        return {}
 
     def can_continue(self, state: Mapping[str, Any]) -> bool:
         """Returns whether the environments have all their states in `state`, and can load them."""
@@ -47,6 +54,25 @@ class EnvironmentStates:
             layers is not None and _has_state(env) and len(layers) == len(list(_layers(env)))
             for layers, env in zip(saved, self.environments, strict=True)
         )
+
+    def check_environments(self, path: str, state: Mapping[str, Any]) -> None:
+        """Raises if an environment refuses its state; afterwards all go on as they were.
+
+        Each environment loads it for a try, and then its own state again. It was reset before.
+
+        Raises:
+            ValueError: what an environment, or a wrapper, has raised.
+        """
+        if not self.can_continue(state):
+            return
+        own = self.state_dict()
+        try:
+            for number, (env, layers) in enumerate(
+                zip(self.environments, state["environments"], strict=True)
+            ):
+                _try_layers(env, layers, f"{path}/environments/{number}")
+        finally:
+            EnvironmentStates.load_state_dict(self, own)
 
     def load_generators(self, state: Mapping[str, Any]) -> None:
         """Restores the generators of the environments."""
@@ -60,10 +86,25 @@ class EnvironmentStates:
         self.load_generators(state)
         for env, layers in zip(self.environments, state["environments"], strict=True):
             for layer, saved in zip(_layers(env), layers, strict=True):
-                if isinstance(layer, TimeLimit):
-                    layer._elapsed_steps = saved
-                elif saved is not None:
-                    layer.load_state_dict(copy.deepcopy(saved))
+                _load_layer(layer, saved)
+
+
+def _load_layer(layer: Any, saved: Any) -> None:
+    if isinstance(layer, TimeLimit):
+        layer._elapsed_steps = saved
+    elif saved is not None:
+        layer.load_state_dict(copy.deepcopy(saved))
+
+
+def _try_layers(env: Any, layers: Sequence[Any], path: str) -> None:
+    for number, (layer, saved) in enumerate(zip(_layers(env), layers, strict=True)):
+        try:
+            _load_layer(layer, saved)
+        except Exception as error:
+            raise ValueError(
+                f"load_state_dict: {path}/{number}: expected a state that {type(layer).__name__} loads, and it raised "
+                f"{text_of(error)}; nothing was changed"
+            ) from error
 
 
 def _layers(env: Any) -> Iterator[Any]:

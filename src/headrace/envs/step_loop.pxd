@@ -1,7 +1,12 @@
 cimport cython
 
-from headrace.kernels.row_copy cimport put_row, settle_rows
+from headrace.kernels.row_copy cimport put_row
 from headrace.kernels.kinds cimport *
+from numpy cimport (
+    NPY_INT64, PyArray_CheckExact, PyArray_GETPTR1, PyArray_ISBEHAVED_RO, PyArray_NDIM, PyArray_ToScalar, PyArray_TYPE, ndarray,
+)
+
+cdef list _SMALL
 
 @cython.final
 cdef class StepLoop:
@@ -15,3 +20,6 @@ cdef class StepLoop:
     cdef readonly Int env
     cdef readonly object action
     cdef readonly list ended
+
+@cython.locals(column=ndarray)
+cdef object _element(object values, Int place)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cython
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace.envs.protocol import Columns, StepResult
 
 if cython.compiled:
-    from cython.cimports.headrace.kernels.row_copy import put_row, settle_rows
+    from cython.cimports.headrace.kernels.row_copy import put_row
+    from cython.cimports.numpy import (
+        NPY_INT64,
+        PyArray_CheckExact,
+        PyArray_GETPTR1,
+        PyArray_ISBEHAVED_RO,
+        PyArray_NDIM,
+        PyArray_ToScalar,
+        PyArray_TYPE,
+        ndarray,
+    )
 else:
     from headrace.kernels.kinds import Int
-    from headrace.kernels.row_copy import put_row, settle_rows
+    from headrace.kernels.row_copy import put_row
+
+# Actions of most discrete spaces. To make those of eight environments anew takes 0.16 us.
+_SMALL = [np.int64(number) for number in range(256)]
 
 
 class StepLoop:
@@ -58,8 +73,8 @@ class StepLoop:
 
     def run(
         self,
-        envs: Iterable[int],
-        actions: Iterable[Any],
+        envs: Sequence[int],
+        actions: Sequence[Any] | NDArray[Any],
         out: Columns,
         rows: Sequence[int] | None,
         write: Callable[[int, Any, Columns, int], None],
@@ -71,7 +86,7 @@ class StepLoop:
         Args:
             envs: that take part, rising; the flags of the others are false.
             actions: one for each of them.
-            out: columns, of which environment i has row `rows[i]`.
+            out: columns, of which environment i has row `rows[i]`. Others see the rows after `settle_rows`.
             rows: one of each environment; None: row i.
             write: writes an observation that is not an array as its column has them: of an environment, to a row.
             check: of what an environment has returned; None: it was checked before.
@@ -79,34 +94,48 @@ class StepLoop:
 
         Raises:
             Exception: raised by an environment or a callback. The results of the environments before it are written.
+            ValueError: not one action for each environment.
         """
         column = None if self._bare is None else out[self._bare]
         self.ended = ended = []
         for place in range(self._count):
             self._terminated[place] = False
             self._truncated[place] = False
-        try:
-            for env, action in zip(envs, actions, strict=True):
-                i: Int = env
-                self.env = i
-                self.action = action
-                returned = self._steps[i](action)
-                if check is not None:
-                    check(i, returned)
-                observation, reward, terminated, truncated, info = returned
-                row: Int = i if rows is None else rows[i]
-                if isinstance(reward, float):
-                    self._reward[i] = reward
-                else:
-                    self._rewards[i] = reward
-                if column is None or not put_row(column, row, observation, self._count):
-                    write(i, observation, out, row)
-                if terminated or truncated:
-                    self._terminated[i] = bool(terminated)
-                    self._truncated[i] = bool(truncated)
-                    ended.append(i)
-                if note is not None:
-                    note(i, info, out, row)
-        finally:
-            settle_rows()
+        if len(actions) != len(envs):
+            raise ValueError(f"actions: expected {len(envs)}, one for each environment, got {len(actions)}")
+        for index, env in enumerate(envs):
+            i: Int = env
+            action = _element(actions, index)
+            self.env = i
+            self.action = action
+            returned = self._steps[i](action)
+            if check is not None:
+                check(i, returned)
+            observation, reward, terminated, truncated, info = returned
+            row: Int = i if rows is None else rows[i]
+            if isinstance(reward, float):
+                self._reward[i] = reward
+            else:
+                self._rewards[i] = reward
+            if column is None or not put_row(column, row, observation, self._count):
+                write(i, observation, out, row)
+            if terminated or truncated:
+                self._terminated[i] = bool(terminated)
+                self._truncated[i] = bool(truncated)
+                ended.append(i)
+            if note is not None:
+                note(i, info, out, row)
         return ended
+
+
+def _element(values: Any, place: Int) -> Any:
+    """Does `values[place]`, for a plain number of an array in a third of the time."""
+    if cython.compiled and PyArray_CheckExact(values) and PyArray_NDIM(cython.cast(ndarray, values)) == 1:
+        column = cython.cast(ndarray, values)
+        element = PyArray_GETPTR1(column, place)
+        if PyArray_TYPE(column) == NPY_INT64 and PyArray_ISBEHAVED_RO(column):
+            number: Int = cython.cast(cython.p_longlong, element)[0]
+            if 0 <= number < len(_SMALL):
+                return _SMALL[number]
+        return PyArray_ToScalar(element, column)
+    return values[place]

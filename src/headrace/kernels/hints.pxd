@@ -34,8 +34,15 @@ cdef extern from *:
             memcpy(to, from, (size_t)count);
             return;
         }
-        for (long long place = 0; place < count; place += 16)
-            _mm_stream_si128((__m128i *)(to + place), _mm_loadu_si128((const __m128i *)(from + place)));
+        for (long long place = 0; place < count;) {
+            /* Up to the end of a page of memory. A line of the next one is fetched now, so that its address is looked
+               up meanwhile: shared memory has small pages, and each store to a new one would wait for that. */
+            long long stop = place + 4096 - ((uintptr_t)(to + place) & 4095);
+            if (stop > count) stop = count;
+            _mm_prefetch((const char *)(to + stop + 64), _MM_HINT_T0);
+            for (; place < stop; place += 16)
+                _mm_stream_si128((__m128i *)(to + place), _mm_loadu_si128((const __m128i *)(from + place)));
+        }
     }
     #define hr_settle() _mm_sfence()
     #else

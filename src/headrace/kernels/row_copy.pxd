@@ -16,5 +16,6 @@ cpdef bint write_row(ndarray column, Int row, object value, Int step_rows) excep
 cpdef bint put_row(ndarray column, Int row, object value, Int step_rows) except -1
 cpdef bint put_rows(ndarray column, Int row, ndarray values, Int begin, Int count) except -1
 cpdef void settle_rows() noexcept
+cpdef void write_columns(list columns, Int row, object values) except *
 cpdef bytearray joined(list columns)
 cdef bint _is_copied(ndarray column, Int row, ndarray value, Int step_rows) except -1

@@ -76,11 +76,11 @@ def settle_rows() -> None:
         hr_settle()
 
 
-def write_columns(columns: list[tuple[str, NDArray[Any]]], row: Int, values: Mapping[str, Any]) -> None:
+def write_columns(columns: list[Any], row: Int, values: Mapping[str, Any]) -> None:
     """Does `column[row] = value` for columns, in a third of the time where the value is an array of the column's dtype.
 
     Args:
-        columns: names and arrays `[rows, ...]`.
+        columns: pairs of a name and an array `[rows, ...]`.
         row: in range.
         values: by name; columns without a value get zeros.
 

@@ -1,6 +1,7 @@
 from headrace.kernels.kinds cimport Bool, Int, Ints
 from headrace.kernels.quick_lock cimport QuickLock
 from headrace.leases.frames cimport FrameReader, encoded_head
+from headrace.leases.unsent cimport Unsent
 
 # See `channel.py`. Subclasses in Python replace the methods that are `cpdef`; `_held` is replaced by a test.
 cdef class Channel:
@@ -8,8 +9,7 @@ cdef class Channel:
     cdef Bool _passes_descriptors
     cdef QuickLock _sending
     cdef readonly FrameReader _reader
-    cdef object _unsent
-    cdef readonly Int _waiting
+    cdef readonly Unsent _unsent
     cdef Bool _has_greeted
     cdef Bool _is_held
     cdef Bool _is_due
@@ -20,11 +20,9 @@ cdef class Channel:
     cdef Ints _arrived
     cdef object __weakref__
     cdef object _pieces(self, object messages, object payload, object parts, object descriptors)
-    cdef object _keep(self, object pieces, object descriptors, Int sent)
     cdef object _hold_back(self, object messages)
     cdef bytes _take_held(self)
     cdef object _send_held(self)
-    cdef object _drop_sent(self, Int sent)
     cdef bytes _framed(self, object messages, object payload, object descriptors)
     cdef bytes _greeted(self, object frames)
     cpdef Bool _send_unsent(self) except -1

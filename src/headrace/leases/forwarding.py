@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.leases.final_rows import FinalRows
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, packed, unpacked
 from headrace.leases.page_views import Columns
+from headrace.leases.writing.final_rows import FinalRows
 
 Rows = NDArray[np.int64]
 
@@ -33,6 +33,14 @@ class Steps(NamedTuple):
     idle: Rows
     ended: Rows
     finals: Columns
+
+    @property
+    def taken(self) -> NDArray[np.bool_]:
+        """bool[steps, lanes], where there is a transition."""
+        taken = np.ones(next(iter(self.columns.values())).shape[:2], np.bool_)
+        for rows in (self.final, self.idle):
+            taken.reshape(-1)[rows] = False
+        return taken
 
     def lanes_of(self, rows: Rows) -> list[Rows]:
         """Returns the lanes of some rows, which rise: one array for each step."""

@@ -14,7 +14,7 @@ from headrace.leases.checking import CheckedCommit, LeaseError
 from headrace.leases.destination import Destination
 from headrace.leases.messages import Ack, Commit, Lease, Message, Return
 from headrace.leases.page_views import Columns
-from headrace.leases.page_writer import Purpose
+from headrace.leases.writing.page_writer import Purpose
 from headrace.store.layout import NEXT, USED
 
 

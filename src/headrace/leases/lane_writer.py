@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace.leases.messages import POLICY_VERSIONS, Commit, packed
 from headrace.leases.page_views import Columns
-from headrace.leases.page_writer import Purpose
+from headrace.leases.writing.page_writer import Purpose
 
 Lanes = NDArray[np.int64]
 

@@ -142,7 +142,8 @@ LeaseMessage: TypeAlias = Hello | Lease | Commit | Ack | Return | Pin | Unpin | 
 
 def packed(values: Any, dtype: np.dtype[Any] = ROWS) -> bytes:
     """The bytes of an array on the wire."""
-    return np.ascontiguousarray(values, dtype).tobytes()
+    # Most are empty: a report without ends of episodes has five of them.
+    return np.ascontiguousarray(values, dtype).tobytes() if len(values) else b""
 
 
 def unpacked(data: bytes, name: str, dtype: np.dtype[Any] = ROWS) -> NDArray[Any]:

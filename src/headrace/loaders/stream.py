@@ -4,7 +4,7 @@ One draw runs at a time, in the prefetching thread or, without prefetching, in t
 order of the stream is the order of the draws. The lock is never held while `sample` runs.
 
 Handing a batch from one thread to another takes several times as long as drawing a small one. So a learner that comes
-back at once and finds no batch ready draws for itself. The thread waits until the learner is away for longer (`_Pace`;
+back at once and finds no batch ready draws for itself. The thread waits until the learner is away for longer (`Pace`;
 bench/README.md, loaders/prefetched, has the figures).
 A turn of drawing may end without a batch. The rate limiter's reason is kept for a learner whose own time is over.
 """
@@ -15,7 +15,6 @@ import contextlib
 import copy
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -23,55 +22,13 @@ from typing import Any, TypeAlias
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.loaders.draws import Draws
+from headrace.loaders.pace import PATIENCE, Pace
+from headrace.loaders.requests import TURN, Request, Requests
 from headrace.replay.conversion.conversion import Conversion
 from headrace.waits import Wait, wait_on
 
 Drawn: TypeAlias = tuple[Any, Any]
 """A sample, and its converted batch or None."""
-
-# Seconds of one turn of drawing. A draw that waits for data waits in short turns, because nothing but its timeout ends
-# a wait in `sample`; closing, saving a state and forking wait for the end of the turn. A turn that ends takes nothing.
-TURN = 0.25
-# Seconds that a learner whose time is over still waits for the draw in progress, to report the table's reason.
-_GRACE = 1.0
-# Seconds. If a learner is away for less between two batches, a thread that draws meanwhile does not help it.
-_QUICK = 1e-4
-# Seconds that the thread leaves drawing to such a learner, then looks whether it is away.
-_PATIENCE = 2e-3
-
-
-class _Pace:
-    """Time between two requests of the learner. It is real time, because it decides which thread draws and no more."""
-
-    def __init__(self) -> None:
-        self._is_quick = False
-        self._left_at = -math.inf
-
-    def come(self) -> None:
-        """Records that the learner requests a batch."""
-        self._is_quick = time.perf_counter() - self._left_at < _QUICK
-
-    def leave(self) -> None:
-        """Records that the learner has received a batch."""
-        self._left_at = time.perf_counter()
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether the learner came back at once the last time."""
-        return self._is_quick and time.perf_counter() - self._left_at < _PATIENCE
-
-
-class _Taker:
-    """A call that requests a batch."""
-
-    __slots__ = ("deadline", "refusals", "wait")
-
-    def __init__(self, deadline: float, refusals: int, wait: Wait) -> None:
-        self.deadline = deadline
-        self.wait = wait
-        # Number of refused turns when the call began.
-        self.refusals = refusals
-
 
 # Returned instead of a batch: none is ready, and the caller may draw one, or has to wait.
 _YOUR_TURN, _NOTHING = object(), object()
@@ -96,7 +53,7 @@ class Stream:
         # Whether a learner that draws for itself gets its own draw: without conversion, if no batch is ready before it.
         self._is_direct = conversion is None
         self.delivered = 0
-        self._pace = _Pace()
+        self._pace = Pace()
         self._began = self._closed = self._ended = False
         self._failure: BaseException | None = None
         self._begin_threads()
@@ -118,11 +75,7 @@ class Stream:
         self._leaves = False
         # No draw starts while this is above 0.
         self._holds = 0
-        self._takers: set[_Taker] = set()
-        # Turns that ended without a batch: their number, the time of the latest, and its reason.
-        self._refusals = 0
-        self._refused_at = -math.inf
-        self._refusal: DeadlineExceeded | None = None
+        self._requests = Requests(self._clock)
 
     # ---- the learner's side ----------------------------------------------------------------------------------------
 
@@ -134,14 +87,14 @@ class Stream:
             StopIteration: the stream or the replay was closed, and every batch drawn before is delivered.
         """
         deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
-        refusals = self._refusals
+        refusals = self._requests.refusals
         try:
             with self._lock:
                 self._began = self._asked = True
                 if self._prefetch:
                     self._begin_prefetching()
                 batch = self._look()
-                draws = batch is _YOUR_TURN and not self._takers
+                draws = batch is _YOUR_TURN and not self._requests.are_open
                 if draws:
                     self._drawer = threading.get_ident()
             if draws:
@@ -199,12 +152,12 @@ class Stream:
         """Does the same as `_hand_over` without a prefetching thread, and takes the lock only to wake another thread.
 
         The lock would be 0.15 of the 0.9 us that a batch costs here. Each thread that waits for the end of this draw
-        has registered (`_takers`, `_holds`) before it looks for the drawer. So it sees that there is none, or it is
+        has registered (`_requests`, `_holds`) before it looks for the drawer. So it sees that there is none, or it is
         seen here (test_a_draw_in_the_caller_wakes_a_thread_that_waits_for_its_end).
         """
         self.delivered += 1
         self._drawer = None
-        if self._takers or self._holds:
+        if self._requests.are_open or self._holds:
             with self._lock:
                 self._tell()
         return batch
@@ -220,33 +173,32 @@ class Stream:
             raise
 
     def _wait_for_batch(self, deadline: float, refusals: int, timeout: float | None) -> Any:
-        # It has no end of its own: a learner whose time is up waits for the reason of the draw in progress.
-        taker = _Taker(deadline, refusals, Wait(self._clock, None, self._late_message))
+        request = self._requests.new(timeout, deadline, refusals)
         try:
             with self._lock:
-                self._takers.add(taker)
-                # Since this one asked, and before it was a taker, `pending` may have stopped the thread.
+                self._requests.begin(request)
+                # Since this call asked, and before it was registered, `pending` may have stopped the thread.
                 self._asked = True
                 self._tell()
             while True:
                 with self._lock:
-                    batch = self._wait_for_turn(taker, timeout)
+                    batch = self._wait_for_turn(request)
                 if batch is _YOUR_TURN:
                     batch = self._draw_one(self._turn())
                 if batch is not _YOUR_TURN and batch is not _NOTHING:
                     return batch
         finally:
             with self._lock:
-                self._takers.discard(taker)
+                self._requests.end(request)
 
-    def _wait_for_turn(self, taker: _Taker, timeout: float | None) -> Any:
+    def _wait_for_turn(self, request: Request) -> Any:
         while True:
             batch = self._look()
             if batch is not _YOUR_TURN and batch is not _NOTHING:
                 return batch
-            if taker.wait.look(self._changed):
+            if request.wait.look(self._changed):
                 continue
-            left = self._time_left(taker, timeout)
+            left = self._requests.time_left(request)
             if batch is _YOUR_TURN:
                 self._drawer = threading.get_ident()
                 return batch
@@ -266,9 +218,6 @@ class Stream:
         if self._sleepers:
             self._changed.notify_all()
 
-    def _late_message(self, seconds: float) -> str:
-        return f"no batch within {seconds:.3g} s: {self._refusal or '`sample` has not returned yet'}"
-
     def _begin_prefetching(self) -> None:
         self._pace.come()
         if self._thread is None and not (self._closed or self._ended):
@@ -286,22 +235,6 @@ class Stream:
         finally:
             # Its traceback leads here.
             del failure
-
-    def _time_left(self, taker: _Taker, timeout: float | None) -> float | None:
-        if timeout is None:
-            return None
-        left = taker.deadline - self._clock.monotonic()
-        if left > 0:
-            return left
-        if self._was_refused(taker):
-            raise DeadlineExceeded(f"no batch within {timeout:g} s: {self._refusal}") from self._refusal
-        if left <= -_GRACE:
-            raise DeadlineExceeded(f"no batch within {timeout:g} s: `sample` has not returned yet")
-        return left + _GRACE
-
-    def _was_refused(self, taker: _Taker) -> bool:
-        """Whether a turn of drawing ended without a batch since this call began."""
-        return self._refusals > taker.refusals and self._refused_at >= taker.deadline
 
     # ---- drawing ---------------------------------------------------------------------------------------------------
 
@@ -328,7 +261,7 @@ class Stream:
     def _rest(self) -> None:
         """Sleeps until a change, or while a quick learner draws for itself, until it may be away."""
         if self._leaves:
-            self._changed.wait(_PATIENCE)
+            self._changed.wait(PATIENCE)
             self._leaves = False
         else:
             with self._asleep():
@@ -377,26 +310,21 @@ class Stream:
 
     def _settle_error(self, error: BaseException, begin: float, turn: float) -> None:
         """Ends a turn of drawing that gave no batch: with the end, a refusal, or an error for the learner."""
-        now = self._clock.monotonic()
+        took_long = self._clock.monotonic() - begin >= turn / 2
         with self._lock:
             self._drawer = None
             if isinstance(error, Closed):
                 self._ended = True
-            elif isinstance(error, DeadlineExceeded) and now - begin >= turn / 2:
-                self._refusals += 1
-                self._refused_at = now
-                self._refusal = error.with_traceback(None)
+            elif isinstance(error, DeadlineExceeded) and took_long:
+                self._requests.refuse(error)
             else:
                 # Also a DeadlineExceeded that came at once: another turn would only bring it again.
                 self._failure = error
             self._tell()
 
     def _turn(self) -> float:
-        """Returns the seconds of the next turn: at most the remaining time of the waiting calls."""
         with self._lock:
-            now = self._clock.monotonic()
-            times = [taker.deadline - now for taker in self._takers if not self._was_refused(taker)]
-            return max(0.0, min([TURN, *times]))
+            return self._requests.turn()
 
     def is_next_kept(self) -> bool:
         """Whether this stream delivers the batch that is drawn next."""
@@ -444,7 +372,7 @@ class Stream:
             for sample in drawn:
                 self._accept((sample, None))
             # A thread that waits for a batch has already requested it.
-            self._asked = bool(self._takers)
+            self._asked = self._requests.are_open
             # Copied before a learner can receive one of them and write into it.
             return self.delivered, copy.deepcopy([sample for sample, _ in self._ready])
 

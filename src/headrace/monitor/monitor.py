@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from headrace.checks import shown
+from headrace.checks import check_count, is_name, shown
 from headrace.closing import Closing
 from headrace.errors import HeadraceError
 from headrace.monitor.recorder import HasCollectorStatistics, Recorder
@@ -21,6 +21,7 @@ from headrace.spec import Signature
 
 _LOGGER = logging.getLogger(__name__)
 _SECONDS_TO_CLOSE = 5.0
+_LARGEST_PORT = 65535
 
 
 class Monitor(Closing):
@@ -90,8 +91,9 @@ def serve(
     Raises:
         ImportError: the extra `server` is not installed.
         OSError: the port is in use.
-        TypeError: the replay or the collector has no `statistics`.
-        ValueError: no replay, or `host` is not a loopback address and there is no token.
+        TypeError: the replay or the collector has no `statistics`, or the port is not an integer.
+        ValueError: no replay, no such port, a name that cannot be shown, or `host` is not a loopback address and
+            there is no token.
     """
     source, objects = _source(replay)
     replays = {name: each for name, each in objects.items() if hasattr(each, "table")}
@@ -101,7 +103,9 @@ def serve(
         )
     if token == "":
         raise ValueError("token: expected a text of at least one character; None is no token")
-    uvicorn, app_module, access = page_libraries()
+    if check_count("port", port, 0) > _LARGEST_PORT:
+        raise ValueError(f"port: expected at most {_LARGEST_PORT}, got {shown(port)}")
+    uvicorn, app_module, access, connections = page_libraries()
     if token is None and not access.is_loopback(host):
         raise ValueError(
             f"host: {host!r} can be reached from other machines; expected a token as well, got none"
@@ -112,7 +116,7 @@ def serve(
     bound = listener.getsockname()[1]
     config = uvicorn.Config(
         access.Access(app.starlette(), token, bound),
-        http="h11",
+        http=connections.BoundedConnection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -140,6 +144,10 @@ def _source(replay: Any) -> tuple[Source, dict[str, Any]]:
     if not objects:
         raise ValueError("replay: expected at least one, got none")
     for name, each in objects.items():
+        if not is_name(name):
+            raise ValueError(
+                f"replay: expected names that are non-empty strings and fit into UTF-8, got {name!r}"
+            )
         is_known = hasattr(each, "table") or isinstance(each, BatchQueue)
         if isinstance(each, type) or not hasattr(each, "statistics") or not is_known:
             raise TypeError(
@@ -157,7 +165,7 @@ def _signature(replay: Any) -> Signature | None:
     return found if isinstance(found, Signature) else None
 
 
-def page_libraries() -> tuple[ModuleType, ModuleType, ModuleType]:
+def page_libraries() -> tuple[ModuleType, ModuleType, ModuleType, ModuleType]:
     """Imports the optional libraries of a page, and the modules that need them.
 
     Raises:
@@ -166,12 +174,12 @@ def page_libraries() -> tuple[ModuleType, ModuleType, ModuleType]:
     try:
         import uvicorn
 
-        from headrace.monitor import access, app
+        from headrace.monitor import access, app, connections
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == "headrace":
             raise
         raise ImportError(f'hr.monitor.serve needs {error.name}: pip install "headrace[server]"') from error
-    return uvicorn, app, access
+    return uvicorn, app, access, connections
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.errors import HeadraceError
 from headrace.monitor.sources import Source
-from headrace.server.queue_core import BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
 from headrace.server.statistics import ConnectionCounts
 from headrace.statistics import ReplayStatistics
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.errors import Closed, HeadraceError
-from headrace.server.queue_core import BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 from headrace.statistics import ReplayStatistics
 

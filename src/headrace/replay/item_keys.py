@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from headrace.replay.lifetime import Lifetime
 from headrace.tables.distribution import SkippedKeys
 
+_BOUND = 1 << 64
+
 
 class KeyFile(Protocol):
-    """The file of a store on disk that holds which keys were used, and which may have been.
+    """The files of a store on disk that hold which keys were used, which may have been, and which were skipped.
 
     Attributes:
         key_now: int64[1], the key of the next item.
@@ -26,6 +28,12 @@ class KeyFile(Protocol):
 
     def set_keys_aside(self, next_key: int) -> int:
         """Notes that keys beyond `next_key` will be used; returns the first that may not."""
+
+    def read_skipped(self) -> SkippedKeys:
+        """Returns the ranges of keys that no item was given."""
+
+    def write_skipped(self, skipped: SkippedKeys) -> None:
+        """Replaces these ranges."""
 
 
 class ItemKeys:
@@ -108,8 +116,15 @@ class StoredKeys(ItemKeys, ctypes.Structure):
         keys._file = file
         # The file notes that keys below this one may have been used.
         keys._set_aside = file.next_key
-        keys.skipped = ()
+        keys.skipped = file.read_skipped()
         return keys
+
+    def skip_to(self, key: int) -> None:
+        """See `ItemKeys.skip_to`. A kill at any moment leaves a store that can be opened."""
+        if key > self.next:
+            self._set_aside = self._file.set_keys_aside(key)
+            super().skip_to(key)
+            self._file.write_skipped(self.skipped)
 
     def _extend(self, count: int) -> None:
         super()._extend(count)
@@ -119,10 +134,34 @@ class StoredKeys(ItemKeys, ctypes.Structure):
 def checked_keys(keys: ArrayLike) -> NDArray[np.uint64]:
     """Returns keys as uint64[n].
 
+    An array of signed integers is taken as the same bits: libraries without uint64 keep keys in them.
+
     Raises:
-        ValueError: not integers.
+        ValueError: not integers, or integers of Python that are not in [0, 2**64).
+
+    >>> checked_keys([1, 2**63])
+    array([                  1, 9223372036854775808], dtype=uint64)
     """
     array = np.asarray(keys)
-    if array.size and array.dtype.kind not in "iu":
-        raise ValueError(f"keys: expected integers, got {array.dtype}")
+    if array.size and array.dtype.kind != "u":
+        if array.dtype.kind != "i":
+            # NumPy makes floats or objects of integers that have no common type, such as [1, 2**63].
+            array = _as_objects(keys, array.dtype)
+        if array.dtype == object or not hasattr(keys, "__array__"):
+            _check_bounds(array.reshape(-1))
     return np.ascontiguousarray(array, np.uint64).reshape(-1)
+
+
+def _as_objects(keys: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Returns integers as they are; `dtype` is the one that NumPy chose."""
+    objects = np.asarray(keys, object)
+    for key in objects.flat:
+        if not isinstance(key, (int, np.integer)) or isinstance(key, bool):
+            raise ValueError(f"keys: expected integers, got {dtype}")
+    return objects
+
+
+def _check_bounds(keys: NDArray[Any]) -> None:
+    outside = np.flatnonzero((keys < 0) | (keys >= _BOUND))
+    if len(outside):
+        raise ValueError(f"keys[{outside[0]}]: expected an integer in [0, 2**64), got {keys[outside[0]]}")

@@ -15,6 +15,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
+from headrace.replay.given_priorities import checked_priorities
 from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
@@ -235,7 +236,7 @@ class Replay(DrawsBatches, Closing):
         core = self._core
         live = core.live_table(table)
         wanted = checked_keys(keys)
-        values = np.ascontiguousarray(priorities, np.float64).reshape(-1)
+        values = checked_priorities(priorities)
         if len(wanted) != len(values):
             raise ValueError(
                 f"update_priorities: expected as many priorities as keys, got {len(values)} and {len(wanted)}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
-from headrace.errors import Closed
+from headrace.errors import Closed, SpecError
 from headrace.forking import REPLAYS
 from headrace.persist.disk.disk import Disk
 from headrace.persist.disk.writer_counts import WriterCounts
@@ -60,6 +60,8 @@ class ReplayCore:
             raise TypeError(
                 f"signature: expected a Signature, got {type(signature).__name__}; {maker_for(signature)} makes one"
             )
+        if not signature.nbytes:
+            raise SpecError(f"signature: expected a step with at least one value, got {signature!r}")
         capacity = None if capacity is None else check_count("capacity", capacity, 1)
         descriptions = checked_tables(tables)
         random = np.random.default_rng(None if seed is None else check_count("seed", seed, 0))

@@ -11,6 +11,8 @@ from typing import Any
 from headrace.conditions import SignalSafeCondition
 from headrace.errors import Closed
 
+_Collected = tuple[Any, BaseException | None]
+
 
 class StopFlag:
     """Tells a loop that steps environments to stop.
@@ -70,21 +72,29 @@ class AsyncSampler:
         self._changed = SignalSafeCondition()
         self._thread: threading.Thread | None = None
         # The batch that waits, or the error in its place.
-        self._waiting: list[tuple[Any, BaseException | None]] = []
+        self._waiting: _Collected | None = None
+        # By thread: the batch, or the error, that `get_data` has taken there and not returned yet.
+        self._unreturned: dict[int, _Collected] = {}
 
     def get_data(self) -> Any:
-        """Returns the next batch; waits until it is finished.
+        """Returns the next batch; waits until it is finished. Where Ctrl-C ends the call, the next one returns it.
 
         Raises:
             Closed: the sampler is closed, also by another thread during the wait.
             Exception: the error of the thread.
         """
+        me = threading.get_ident()
         with self._changed:
             self._start()
-            self._changed.wait_for(lambda: self._waiting or self._stop.is_set)
+            self._changed.wait_for(lambda: me in self._unreturned or self._waiting or self._stop.is_set)
             self._stop.check()
-            batch, error = self._waiting.pop()
+            if me not in self._unreturned:
+                assert self._waiting is not None
+                # No call between these: Ctrl-C leaves the batch in one of both.
+                self._unreturned[me], self._waiting = self._waiting, None
             self._changed.notify_all()
+        batch, error = self._unreturned[me]
+        del self._unreturned[me]  # No call after this: Ctrl-C comes before it.
         if error is not None:
             raise error
         return batch
@@ -98,11 +108,15 @@ class AsyncSampler:
             self._thread.join()
 
     def _start(self) -> None:
+        # Where Ctrl-C ended the start of a thread, it may not run: the first one that does is the sampler's.
         if self._thread is None and not self._stop.is_set:
-            self._thread = threading.Thread(target=self._run, name="headrace-sampler", daemon=True)
-            self._thread.start()
+            threading.Thread(target=self._run, name="headrace-sampler", daemon=True).start()
 
     def _run(self) -> None:
+        with self._changed:
+            if self._thread is not None:
+                return
+            self._thread = threading.current_thread()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: not self._waiting or self._stop.is_set)
@@ -114,5 +128,5 @@ class AsyncSampler:
             except BaseException as raised:
                 error = raised
             with self._changed:
-                self._waiting.append((batch, error))
+                self._waiting = batch, error
                 self._changed.notify_all()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.server.batch_queue import BatchQueue
 from headrace.server.limits import Limits
-from headrace.server.queue_core import BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
 
 if TYPE_CHECKING:
     from headrace.server.client.shards import shards as shards

@@ -13,7 +13,8 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.forking import ForkFollowers, HomeProcess
-from headrace.server.queue_core import BatchQueueInfo, QueueCore
+from headrace.server.queue_core import QueueCore
+from headrace.server.queue_info import BatchQueueInfo
 from headrace.spec import ArraySpec, Signature
 from headrace.system import machine_nbytes
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader

@@ -14,8 +14,8 @@ class Limits:
     Attributes:
         connections: open at a time; a further client is refused. Each open writer needs a second connection of its
             client. The process needs as many descriptors.
-        payload_nbytes: rows of one message of a client, and arrays of one batch. Writers of clients send vector steps
-            together, up to 1 MiB, so writers need at least this, or one vector step if that is larger.
+        payload_nbytes: rows of one message of a client, and arrays of one batch. Writers of clients send as many vector
+            steps together as fit, up to 1 MiB. Over TCP they need at least one vector step, with its final rows.
         lanes: of one writer.
         unread_nbytes: answers that a client has not read. Above it the server takes no further request of this client.
         queued_nbytes: steps of a client that wait for a page or a rate limiter. Above it the server reads no further

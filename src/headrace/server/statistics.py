@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.server.queue_core import BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
 from headrace.statistics import ReplayStatistics
 
 
@@ -50,7 +50,7 @@ class ServerStatistics(ConnectionCounts):
         connections, connections_total, rejected_handshakes, protocol_errors, truncated_frames, bytes_in, bytes_out,
             seconds_up, version, checkpoints, failed_checkpoints, checkpoint_age, checkpoint_seconds: see
             `ConnectionCounts`.
-        served: the record of each replay and queue, by name.
+        served: the record of each replay and queue, by name; a closed replay has none.
     """
 
     served: Mapping[str, ReplayStatistics | BatchQueueInfo]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from headrace.errors import Closed
 from headrace.leases.frames import LARGEST_PAYLOAD
 from headrace.weights.layout import WeightLayout
+from headrace.weights.versions import next_version
 
 
 class WeightSet(NamedTuple):
@@ -35,6 +37,7 @@ class WeightCore:
     Attributes:
         layout: of every set.
         newest: the newest set.
+        publisher: a random number > 0, which tells these weights from others with the same versions.
         is_closed: whether publishing has ended.
 
     Raises:
@@ -51,6 +54,7 @@ class WeightCore:
         self._lock = threading.Lock()
         self._watchers: tuple[Callable[[], None], ...] = ()
         self.is_closed = False
+        self.publisher = secrets.randbits(62) | 1
         self.newest = WeightSet(0, self._copied(weights))
 
     def _copied(self, weights: Any) -> NDArray[np.uint8]:
@@ -65,16 +69,13 @@ class WeightCore:
         """See `Weights.publish`."""
         data = self._copied(weights)
         with self._lock:
-            last = self.newest.version
-            version = last + 1 if version is None else version
             if self.is_closed:
                 raise Closed("these weights are closed: expected publish before close")
-            if version <= last:
-                raise ValueError(f"version: expected more than {last}, the last one, got {version}")
-            self.newest = WeightSet(version, data)
+            number = next_version(self.newest.version, version)
+            self.newest = WeightSet(number, data)
             for call in self._watchers:
                 call()
-        return version
+        return number
 
     def watch(self, call: Callable[[], None]) -> None:
         """Makes a call whenever there is a new set; it must not raise."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from headrace.checks import check_timeout
+from headrace.checks import check_kind, check_timeout
 from headrace.closing import Closing
 from headrace.server.addresses import parse_address
 from headrace.server.auth import token_bytes
@@ -61,7 +61,7 @@ class Weights(Closing):
 
         Raises:
             SpecError: names, shapes or dtypes differ; the message has the path. Nothing is published.
-            ValueError: `version` is not larger than the last one.
+            TypeError, ValueError: `version` is not an integer above the last one and below 2^31.
             Closed: after `close`.
         """
         return self._core.publish(weights, version)
@@ -94,7 +94,7 @@ class Weights(Closing):
             ValueError, TypeError: not an address, name or timeout.
         """
         access = ServerAccess(parse_address(address), token_bytes(token), tls, check_timeout(timeout))
-        return ServerReceiver(access, name, self._core.layout)
+        return ServerReceiver(access, check_kind("name", name, str), self._core.layout)
 
     def close(self) -> None:
         """Ends publishing. Receivers can read the last set as long as the server runs. A second call does nothing."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.layout import ENDED, ENDED_FROM, LAST_ROW, OPEN_FROM, USED, LaneArrays
+from headrace.store.left_lanes import LeftLanes
 from headrace.store.staging import Stage
 from headrace.store.store import Store
 
@@ -90,7 +91,7 @@ class LaneBlock:
         self._leased: deque[int] = deque()
         self._final_page = -1
         self._final_pages_ahead: deque[int] = deque()
-        arrays = LaneArrays.empty(lanes)
+        self._arrays = arrays = LaneArrays.empty(lanes)
         self.lane_steps, self.newest_rows, self._lane_words = arrays.steps, arrays.newest, arrays.words
         self.kernel = store.lanes(arrays, stage)
 
@@ -113,7 +114,8 @@ class LaneBlock:
 
     def _go_on(self) -> bool:
         """Takes the page that an earlier block has left, for the first step; returns whether there is one."""
-        if self._page >= 0 or not self._stands_alone:
+        # A walk back from a step trusts its index, so only rows of its own episode may precede it.
+        if self._page >= 0 or self._across or self.lane_steps.any():
             return False
         page = self._store.go_on(self.lanes)
         if page >= 0:
@@ -121,15 +123,46 @@ class LaneBlock:
             self._leased.append(page)
         return page >= 0
 
-    def leave(self) -> None:
-        """Lets a later block go on in the rest of the present page; `release` follows."""
-        if self._stands_alone and not self._leased and not self.kernel.is_full():
-            self._store.leave(self._page)
+    def leave(self, note: object = None) -> bool:
+        """Lets a later block go on in the rest of the present page; `release` follows, also of the pages ahead.
 
-    @property
-    def _stands_alone(self) -> bool:
-        """Whether no window reaches from a step before the next one to that or beyond, whoever writes it."""
-        return not (self._across or self.lane_steps.any())
+        Episodes under way end in their last rows, so no window goes on in the rows of that block.
+
+        Args:
+            note: see `Store.take_back`.
+
+        Returns:
+            Whether there is a rest in which one may.
+        """
+        if not self._reach or self._across or self.kernel.is_full() or self._store.is_closed:
+            return False
+        self.end_without_final(np.flatnonzero(self.lane_steps))
+        self._store.leave(self._reach[-1][0], note)
+        return True
+
+    def suspend(self) -> LeftLanes | None:
+        """Gives back all pages in the midst of episodes; returns what `resume` needs, or None if it cannot help."""
+        left = LeftLanes.of(self._reach, self._final_page, self._arrays, self.kernel)
+        is_left = self.leave(left) and self.last >= 0
+        if is_left and self._final_page >= 0:
+            self._store.set_aside(self._final_page, left)
+        for page in self.release():
+            self._store.release(page)
+        return left if is_left else None
+
+    def resume(self, left: LeftLanes) -> bool:
+        """Goes on with lanes whose block was suspended; returns False if another one has taken their pages since."""
+        pages = [page for page, _ in left.reach]
+        if not self._store.take_back(pages, left):
+            return False
+        left.restore(self._arrays, self.kernel)
+        self._page = pages[-1]
+        self.kernel.stop = self._stop_of(self._page)
+        self._reach.extend(left.reach)
+        if left.final_page >= 0 and self._store.take_back([left.final_page], left):
+            self._final_page = left.final_page
+        self._store.arrays.steps[self.last + np.flatnonzero(self.lane_steps)] &= ~np.uint32(ENDED)
+        return True
 
     def _rows_ahead(self) -> int:
         """Returns the number of rows for which there are pages."""
@@ -146,10 +179,14 @@ class LaneBlock:
     def _enter(self, page: int) -> None:
         """Makes the next step the first free one of this page."""
         kernel, arrays = self.kernel, self._store.arrays
-        first = page * arrays.page_rows
-        kernel.row = first + int(arrays.pages[page, USED]) * self.lanes
-        kernel.stop = first + arrays.page_rows // self.lanes * self.lanes
+        kernel.row = page * arrays.page_rows + int(arrays.pages[page, USED]) * self.lanes
+        kernel.stop = self._stop_of(page)
         self._reach.append((page, kernel.committed))
+
+    def _stop_of(self, page: int) -> int:
+        """Returns the row behind the last one that a step of these lanes may take in a page."""
+        page_rows = self._store.arrays.page_rows
+        return page * page_rows + page_rows // self.lanes * self.lanes
 
     def _oldest_in_reach(self) -> int:
         """Returns the number of the oldest step that a later window may hold."""
@@ -263,10 +300,12 @@ class LaneBlock:
     def end_without_final(self, lanes: NDArray[np.int64]) -> None:
         """Ends the episodes of these lanes, whose last observations are not known."""
         words, last = self._lane_words, self.last + lanes
-        # The flag of the last row suffices: it is read before the row that would hold the next observation.
-        self._store.arrays.steps[last] |= np.uint32(ENDED)
-        words[ENDED_FROM, lanes], words[OPEN_FROM, lanes] = words[OPEN_FROM, lanes], self.kernel.committed
-        words[LAST_ROW, lanes] = last
+        # Otherwise all their steps are in another store.
+        if self.last >= 0:
+            # The flag of the last row suffices: it is read before the row that would hold the next observation.
+            self._store.arrays.steps[last] |= np.uint32(ENDED)
+            words[ENDED_FROM, lanes], words[OPEN_FROM, lanes] = words[OPEN_FROM, lanes], self.kernel.committed
+            words[LAST_ROW, lanes] = last
         self.lane_steps[lanes] = 0
 
     def drop(self, lanes: NDArray[np.int64]) -> None:
@@ -305,4 +344,7 @@ class LaneBlock:
 
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
         """Commits the rows from `first` on, written already, as the final rows of these lanes."""
-        self.kernel.commit_finals(lanes, first)
+        if self.last < 0:
+            self._end_elsewhere(lanes, np.arange(first, first + len(lanes)))
+        else:
+            self.kernel.commit_finals(lanes, first)

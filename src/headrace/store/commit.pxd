@@ -22,8 +22,8 @@ cdef class Lanes:
     cdef readonly Int count
     cdef public Int row
     cdef public Int stop
-    cdef readonly Int last
-    cdef readonly Int committed
+    cdef public Int last
+    cdef public Int committed
     cdef public int version
     # Where values of rows are written: all of the store's memory, the arrays in it, and the first of these, its records.
     cdef Bytes memory

@@ -112,6 +112,15 @@ class LaneArrays(NamedTuple):
         words[LAST_ROW] = -1
         return cls(np.zeros(lanes, np.uint32), np.full(lanes, -1, np.int64), np.empty(lanes, np.int64), words)
 
+    def copies(self) -> LaneArrays:
+        """Returns copies of the arrays."""
+        return LaneArrays(self.steps.copy(), self.episodes.copy(), self.newest.copy(), self.words.copy())
+
+    def write(self, others: LaneArrays) -> None:
+        """Writes the values of other arrays of as many lanes into these."""
+        self.steps[:], self.episodes[:], self.newest[:] = others.steps, others.episodes, others.newest
+        self.words[:] = others.words
+
 
 def plan_index(num_pages: int, page_rows: int) -> ArenaLayout:
     """Plans the arrays with the metadata of the rows of a store of this size."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +61,8 @@ class InsertQueue:
         self._queue: deque[_Waiting] = deque()
         self.count = 0
         self.seconds = 0.0
+        # Writers whose items found no memory at the last attempt.
+        self._lacking: list[Pending] = []
         # The keys that were given out ahead for items that wait, and some of items that went in.
         self._given_keys: set[int] = set()
         # The ring's count of insertions when those at the head began to go in; -1: none do.
@@ -89,6 +91,19 @@ class InsertQueue:
         writer.count += count
         writer.by_table[table] = of_table + count
         self._queue.append(waiting)
+
+    def keep(self, new: NewItems, writer: Pending) -> None:
+        """Puts items behind the others for which there was no memory."""
+        self.append(new, writer)
+        self._note_lacking((*self._lacking, writer))
+
+    def _note_lacking(self, writers: Iterable[Pending]) -> None:
+        """Notes with these writers that there is no memory for their items, and with no others."""
+        for writer in self._lacking:
+            writer.without_memory.discard(self._table)
+        self._lacking = list({id(writer): writer for writer in writers}.values())
+        for writer in self._lacking:
+            writer.without_memory.add(self._table)
 
     def expect_keys(self, keys: NDArray[np.uint64]) -> None:
         """Refuses keys of items that wait.
@@ -121,10 +136,13 @@ class InsertQueue:
         try:
             self._ring.check()
             self._insert()
+            self._note_lacking(())
             self._forgive()
         except StoreFull as error:
-            # The caller did not ask for these items: they wait for the next attempt.
-            _LOGGER.warning("items of table %r stay pending: %s", self._table, error)
+            # The caller did not ask for these items: they wait for the next attempt. There may be many.
+            log = _LOGGER.debug if self._lacking else _LOGGER.warning
+            log("items of table %r stay pending: %s", self._table, error)
+            self._note_lacking(waiting.writer for waiting in self._queue)
         except Exception as error:  # Of the user's code.
             _LOGGER.error("table %r: %d pending items cannot go in: %r", self._table, self.count, error)
             self._notify_failure(error)
@@ -191,6 +209,7 @@ class InsertQueue:
         refused = list(self._queue)
         self._queue.clear()
         self.count = 0
+        self._note_lacking(())
         for items, writer, _ in refused:
             writer.refused += len(items)
             writer.count -= len(items)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from headrace.errors import ItemNotFound, StoreFull
 from headrace.store.block import EpisodeBoundary, LaneBlock
-from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.draw import Draw
 from headrace.tables.item_arrays import GrowingItems
 from headrace.tables.items import appending, changing, drawing, inserting
@@ -30,7 +29,7 @@ from headrace.tables.items.layout import (
     UNIQUE,
     WINDOW_WORDS,
 )
-from headrace.tables.new_items import NewItems
+from headrace.tables.new_items import ItemsLeft, NewItems
 from headrace.tables.windows.buffer import WindowBuffer
 
 
@@ -101,6 +100,9 @@ class ItemRing(GrowingItems):
             boundary: the lanes that hold nothing and the episodes that end; None for a transition of every lane.
             buffer: cuts the windows; its `total` is their number.
             first_key: of the first item.
+
+        Raises:
+            StoreFull: there is no memory for larger arrays; nothing has changed. `ItemsLeft`: the step is committed.
         """
         if boundary is None:
             done, stopped = appending.append(self.items, block.kernel, buffer, first_key)
@@ -112,18 +114,13 @@ class ItemRing(GrowingItems):
             self._insert_rest(stopped, new.after(done))
 
     def _insert_rest(self, stopped: int, rest: NewItems) -> None:
-        """Goes on where a kernel stopped that had committed a step; see `insert`."""
+        """Goes on where a kernel stopped that had committed a step; see `append`."""
         before = self.items.inserted
         try:
             self._remove_obstacle(stopped)
             ItemRing.insert(self, rest)
         except StoreFull as error:
-            raise self._refused(error, rest.after(self.items.inserted - before)) from error.__cause__
-
-    def _refused(self, error: StoreFull, new: NewItems) -> StoreFull:
-        """Returns the error of a stored step without these items."""
-        new.unpin(self._store.pins)
-        return stored_without_items(error, len(new))
+            raise ItemsLeft(error, rest.after(self.items.inserted - before)) from error.__cause__
 
     def shrink_to(self, max_size: int) -> None:
         """Sets another largest size; items leave at once."""

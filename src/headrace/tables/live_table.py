@@ -14,7 +14,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import StoreFull
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.store.store import Store
@@ -108,7 +107,7 @@ class LiveTable(SampleQueue):
         Raises:
             ValueError: an item that is there or waits has one of their keys, or a key comes twice; they are not made.
             RuntimeError: such a selector failed before; the items are not made.
-            StoreFull: there is no memory for them; those that were not inserted are not made.
+            StoreFull: there is no memory for some items. The caller must unpin the items that were not inserted.
         """
         pins = self._store.pins
         try:
@@ -124,14 +123,13 @@ class LiveTable(SampleQueue):
             self._pending.append(new, writer)
             self.apply_pending()
             return
-        before = self.inserts
-        try:
-            self.ring.insert(new)
-        except StoreFull:
-            new.after(self.inserts - before).unpin(pins)
-            raise
+        self.ring.insert(new)
         if self._waiting:
             self._call_tickets()
+
+    def keep(self, new: NewItems, writer: Pending) -> None:
+        """Lets items for which there is no memory wait, behind the others, until `apply_pending` finds some."""
+        self._pending.keep(new, writer)
 
     def apply_pending(self) -> None:
         """Inserts the pending items that the limiter admits now, then calls the tickets that can be served."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.store.pages.pinning import Pins
 from headrace.tables.items.changing import unpin_items
 from headrace.tables.items.layout import ONE_ROW
@@ -68,3 +69,16 @@ class NewItems:
     def unpin(self, pins: Pins) -> None:
         """Releases the pages of items that will be in no table."""
         unpin_items(pins, self.rows, self.windows)
+
+
+class ItemsLeft(StoreFull):
+    """A step is stored, and there is no memory for the last items of it.
+
+    Attributes:
+        items: the items, which are in no table; their pages are still pinned.
+    """
+
+    def __init__(self, error: StoreFull, items: NewItems) -> None:
+        super().__init__(str(error))
+        self.__cause__ = error.__cause__
+        self.items = items

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headrace.tables.ticket import Ticket, TicketQueue
+
+
+def pending_message(by_table: Mapping[str, int], seconds: float, *, lacks_memory: bool) -> str:
+    """Returns the message of a wait for items of a writer.
+
+    Args:
+        by_table: number of items that wait for each table.
+        seconds: for which the wait has lasted.
+        lacks_memory: whether they wait for memory or disk space.
+    """
+    waiting = ", ".join(f"{count} for table {name!r}" for name, count in by_table.items() if count)
+    remedy = "sample from the table, raise its rate limiter's bound, or wait longer"
+    if lacks_memory:
+        remedy = "there is no memory or disk space for them: free some, or let items leave, and flush again"
+    return (
+        f"{sum(by_table.values())} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
+        f"queued; {remedy}"
+    )
 
 
 class Pending:
@@ -17,6 +35,7 @@ class Pending:
         count: number of items that wait.
         by_table: number of items that wait for each table.
         refused: number of items that will never be inserted, since the replay was closed.
+        without_memory: the tables that found no memory or disk space for these items at the last attempt.
         failures: by table, the error of a selector or rate limiter of the user's own at the last attempt to insert.
     """
 
@@ -24,6 +43,7 @@ class Pending:
         self.count = 0
         self.by_table: dict[str, int] = {}
         self.refused = 0
+        self.without_memory: set[str] = set()
         self.failures: dict[str, BaseException] = {}
         self._tickets = TicketQueue(now)
 
@@ -62,11 +82,7 @@ class Pending:
 
     def waiting_message(self, _most: int, seconds: float) -> str:
         """Returns the message of a wait for these items that has lasted `seconds`."""
-        waiting = ", ".join(f"{count} for table {name!r}" for name, count in self.by_table.items() if count)
-        return (
-            f"{self.count} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
-            "queued; sample from the table, raise its rate limiter's bound, or wait longer"
-        )
+        return pending_message(self.by_table, seconds, lacks_memory=bool(self.without_memory))
 
     def left(self) -> None:
         """Calls the tickets that can be served with the present number of pending items."""

@@ -148,7 +148,7 @@ class SampleQueue(GatedRing):
     def waiting_message(self, n: int, seconds: float) -> str:
         """Returns the message of a wait for n samples that has lasted `seconds`."""
         return (
-            f"table {self.name!r}: a sample of {n} waited {seconds:.3g} s: size {len(self.ring)}, "
+            f"table {self.name!r}: a sample of {n} waited {round(seconds, 3):.3g} s: size {len(self.ring)}, "
             f"inserts {self.inserts}, samples {self.samples}, deletes {self.deletes}, "
             f"{self._pending.count} inserts pending ({self.limiter}). Insert more, ask for less, or wait longer"
         )

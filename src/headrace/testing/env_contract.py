@@ -218,8 +218,9 @@ def _actions(stepper: VectorStepper, number: int) -> dict[str, NDArray[Any]]:
 
 
 def _follow(stepper: VectorStepper, step: StepResult, row: Mapping[str, NDArray[Any]]) -> None:
-    if step.ended.size and stepper.autoreset is Autoreset.DISABLED:
-        stepper.reset(row, envs=step.ended)
+    to_reset = step.over if stepper.lanes_may_wait else step.ended
+    if to_reset.size and stepper.autoreset is Autoreset.DISABLED:
+        stepper.reset(row, envs=to_reset)
 
 
 def _collect(stepper: VectorStepper, num_steps: int) -> list[list[dict[str, Any]]]:

@@ -17,7 +17,7 @@ from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.lane_writer import LaneWriter
 from headrace.leases.messages import Ack, Commit, Lease, Pin, Return, Unpin, packed
-from headrace.leases.page_writer import PageWriter, Purpose
+from headrace.leases.writing.page_writer import PageWriter, Purpose
 from headrace.replay.public import Replay, core_of
 from headrace.spec import Signature
 from headrace.tables.description.rules import ItemRule

@@ -422,6 +422,26 @@ class ReplayContract(ABC):
             assert replay.sample("t", 1).info.priorities.tolist() == [2.0]
             assert replay.table("t").statistics().updates == 0
 
+    def test_keys_are_integers_of_64_bits(self) -> None:
+        """Also in lists of which NumPy makes floats; others are refused by their place and value."""
+        # Rules: replay K1
+        with self.new(_table(sampler=MaxHeap())) as replay:
+            keys = put(replay, 2)
+            largest = (1 << 64) - 1
+            assert replay.update_priorities("t", [keys[1], largest], [5.0, 7.0]) == 1
+            assert replay.delete("t", [largest, keys[0]]) == 1
+            with pytest.raises(ItemNotFound, match="no items with 1"):
+                replay.get("t", [keys[1], largest])
+            for bad in (-1, largest + 1):
+                message = rf"keys\[1\].*{bad}"
+                with pytest.raises(ValueError, match=message):
+                    replay.update_priorities("t", [keys[1], bad], [1.0, 1.0])
+                with pytest.raises(ValueError, match=message):
+                    replay.delete("t", [keys[1], bad])
+                with pytest.raises(ValueError, match=message):
+                    replay.get("t", [keys[1], bad])
+            assert replay.sample("t", 1).info.priorities.tolist() == [5.0]
+
     # ---- statistics and closing ------------------------------------------------------------------------------------
 
     def test_statistics_are_of_one_instant(self) -> None:

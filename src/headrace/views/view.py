@@ -40,7 +40,7 @@ class View:
     Raises:
         ValueError: an empty list; an invalid or descending range; `every` < 1; an empty `data_col`.
         TypeError: a shift or an `every` that is a bool or a float; a flag that is not a bool; a `data_col` that is not
-            a string.
+            a string; a fill that cannot be copied.
 
     >>> View("observation", shift="-3:0", fill="edge").offsets
     (-3, -2, -1, 0)
@@ -71,7 +71,7 @@ class View:
         object.__setattr__(self, "every", check_count("every", self.every, 1))
         self._check_source_and_flags()
         # An array that the caller changes later must not change the view.
-        object.__setattr__(self, "fill", copy.deepcopy(self.fill))
+        object.__setattr__(self, "fill", _copied(self.fill))
 
     def _check_source_and_flags(self) -> None:
         if self.data_col is not None and not check_kind("data_col", self.data_col, str):
@@ -126,6 +126,15 @@ class View:
             if field.init and field.name not in ("data_col", "_") and not _same(value, field.default):
                 parts.append(f"{field.name}={shown(value)}")
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _copied(fill: Any) -> Any:
+    try:
+        return copy.deepcopy(fill)
+    except Exception as error:
+        raise TypeError(
+            f"fill: expected 'zeros', 'edge' or a value that can be copied, got {type(fill).__name__}: {error}"
+        ) from error
 
 
 def _offsets(shift: Shift) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import optree
+import xxhash
 from numpy.typing import NDArray
 
 from headrace.errors import SpecError
@@ -47,6 +48,11 @@ class WeightLayout:
 
     Picklable. Paths may hold any keys (haiku's contain "/").
 
+    Attributes:
+        places: of the arrays, in order.
+        nbytes: of a slot.
+        fingerprint: short text, which differs from that of a layout with other names, shapes or dtypes.
+
     Raises:
         SpecError: with the path of a leaf that is not an array.
 
@@ -64,6 +70,8 @@ class WeightLayout:
             offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         self.places = tuple(places)
         self.nbytes = max(offset, _ALIGNMENT)
+        every = [(place.name, place.shape, place.dtype.str, place.torch_dtype) for place in places]
+        self.fingerprint = xxhash.xxh3_128_hexdigest(repr(every).encode("utf-8", "surrogatepass"))
 
     def arrays(self, weights: Any) -> list[NDArray[Any]]:
         """Returns the arrays of `weights` on the host in the order of `places`; copies only those of other devices.

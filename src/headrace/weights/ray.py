@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headrace.closing import Closing
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.weights.layout import WeightLayout
+from headrace.weights.versions import next_version
 
 _READ_SECONDS = 30.0
 # How long one question for a newer set waits, and how often its thread looks whether it is to end.
@@ -112,7 +113,7 @@ class Ray(Closing):
 
         Raises:
             SpecError: names, shapes or dtypes differ; the message has the path. Nothing is published.
-            ValueError: `version` is not larger than the last one.
+            TypeError, ValueError: `version` is not an integer above the last one and below 2^31.
             Closed: after `close`.
             DeadlineExceeded: the actor that keeps the weights did not answer within 30 s; the number is used up.
         """
@@ -120,19 +121,17 @@ class Ray(Closing):
         with self._lock:
             if self._newest is None:
                 raise Closed("these weights are closed: expected publish before close")
-            version = self._version + 1 if version is None else version
-            if version <= self._version:
-                raise ValueError(f"version: expected more than {self._version}, the last one, got {version}")
+            number = next_version(self._version, version)
             data = np.empty(self._layout.nbytes, np.uint8)
             for place, array in zip(self._layout.places, arrays, strict=True):
                 np.copyto(place.view(data, 0), array)
             # The number is used also if the call fails: the actor may have got the set all the same.
-            self._version = version
+            self._version = number
             _get(
-                self._newest.put.remote(version, data),
+                self._newest.put.remote(number, data),
                 "the actor that keeps the weights in Ray to take a set",
             )
-            return version
+            return number
 
     def receiver(self) -> RayReceiver:
         """Returns a new receiver. Give it to a task or an actor of the cluster, or use it here.

@@ -18,6 +18,7 @@ from headrace.system import need_linux
 from headrace.weights.board import BoardReader, WeightBoard
 from headrace.weights.descriptor import portable
 from headrace.weights.layout import WeightLayout
+from headrace.weights.versions import next_version
 
 # A set is overtaken if copying it takes as long as publishing one; ten seconds of this are not expected.
 _READ_SECONDS = 10.0
@@ -78,7 +79,7 @@ class SharedMemory(Closing):
 
         Raises:
             SpecError: names, shapes or dtypes differ; the message has the path. Nothing is published.
-            ValueError: `version` is not larger than the last one.
+            TypeError, ValueError: `version` is not an integer above the last one and below 2^31.
             Closed: after `close`.
             RuntimeError: this process was forked from the publisher's process.
         """
@@ -88,12 +89,9 @@ class SharedMemory(Closing):
             if self._board.is_closed:
                 raise Closed("these weights are closed: expected publish before close")
             last = self._board.newest().number
-            if version is None:
-                version = last + 1
-            if version <= last:
-                raise ValueError(f"version: expected more than {last}, the last one, got {version}")
-            self._board.publish(arrays, version)
-            return version
+            number = next_version(last, version)
+            self._board.publish(arrays, number)
+            return number
 
     def receiver(self) -> SharedMemoryReceiver:
         """Returns a new receiver. Pickle it to another process of this machine, or use it here.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -321,6 +322,32 @@ def test_check_finds_settings_that_do_not_fit_together(tmp_path, old, new, messa
     done = command(tmp_path / "s.toml", "--check")
     assert done.exit_code == 2
     assert message in done.output
+
+
+def test_an_address_for_strangers_is_refused_in_words_of_the_file(tmp_path):
+    """SV3: the error names both remedies, as they are written in the file."""
+    text = CONFIG.replace("127.0.0.1:0", "0.0.0.0:1").replace(
+        'token = { environment = "HEADRACE_TOKEN" }', ""
+    )
+    (tmp_path / "s.toml").write_text(text)
+    message = command(tmp_path / "s.toml", "--check").output
+    for remedy in ('token = { environment = "NAME" }', "client_authorities to [tls]", "insecure = true"):
+        assert remedy in message
+    (tmp_path / "s.toml").write_text("insecure = true\n" + text)
+    with pytest.warns(UserWarning, match="open to everyone"):
+        assert command(tmp_path / "s.toml", "--check").exit_code == 0
+
+
+def test_warnings_are_lines_of_the_log_without_lines_of_the_source(tmp_path):
+    text = CONFIG.replace("127.0.0.1:0", "0.0.0.0:1").replace(
+        'token = { environment = "HEADRACE_TOKEN" }', ""
+    )
+    (tmp_path / "s.toml").write_text("insecure = true\n" + text)
+    arguments = [sys.executable, "-m", "headrace", "serve", str(tmp_path / "s.toml"), "--check"]
+    log = subprocess.run(arguments, capture_output=True, text=True, timeout=50, check=True).stderr
+    assert re.fullmatch(
+        r"\S+ \S+ WARNING tcp://0\.0\.0\.0:1 is open to everyone who reaches this machine\s+", log
+    )
 
 
 @pytest.mark.parametrize("options", [["--check"], []])

@@ -276,3 +276,23 @@ def test_large_rollouts_are_read_in_place_in_the_object_store(take, monkeypatch)
         np.testing.assert_array_equal(batch["observation"][0, :, 0], t + 1)
         np.testing.assert_array_equal(batch["next_observation"][0, :, 0], t + 2)
         assert (batch["observation"][0, :, 1] == 3).all()
+
+
+def test_steps_of_an_actor_that_fails_count_as_lost(take):
+    # CX3: its number of steps comes before the exception.
+    class Fails(CounterEnv):
+        def __init__(self):
+            super().__init__(100)
+            self.steps = 0
+
+        def step(self, action):
+            self.steps += 1
+            if self.steps == 14:
+                raise RuntimeError("an end")
+            return super().step(action)
+
+    with hr.AsyncCollector(Fails, act, frames_per_batch=10, restart_workers=False, **RAY) as collector:
+        take(collector, 1)
+        with pytest.raises(hr.WorkerDied, match="an end"):
+            take(collector, 2)
+        assert collector.statistics().frames_discarded == 3

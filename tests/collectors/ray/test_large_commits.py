@@ -42,9 +42,9 @@ def taken(frames, collector):
 
 def test_messages_wait_for_the_rows_before_them(ends):
     actor, collector, fetched = ends
-    actor.send(Stepped(), RowsHeld(number=7), COMMIT, Goodbye())
+    actor.send(Stepped(taken=1), RowsHeld(number=7), COMMIT, Goodbye())
     seen = taken(collector.receive_ready(), collector)
-    assert [frame.message for frame in seen] == [Stepped(), RowsHeld(number=7)]
+    assert [frame.message for frame in seen] == [Stepped(taken=1), RowsHeld(number=7)]
     fetched[7].set_result(ROWS)
     seen = taken(collector.received(), collector)
     assert [frame.message for frame in seen] == [COMMIT, Goodbye()]
@@ -84,7 +84,7 @@ def test_a_machine_that_is_gone_is_not_waited_for():
     actor, collector = Channel(one, AnyMessage), CollectorEnd(other, lambda number: Future())
     actor.send(RowsHeld(number=1), COMMIT)
     taken(collector.receive_ready(), collector)
-    collector.send(Stepped())
+    collector.send(Stepped(taken=1))
     actor.close()  # With unread data: a reset, as at the end of a machine that is not there any more.
     assert collector.awaits_rows
     assert collector.has_hung_up

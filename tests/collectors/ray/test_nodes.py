@@ -33,6 +33,14 @@ def until(there, seconds):
         time.sleep(0.05)
 
 
+def remove(cluster, node):
+    """Removes a node, and waits until the cluster knows: it would place an actor of the next test there."""
+    import ray
+
+    cluster.remove_node(node)
+    until(lambda: [each["Alive"] for each in ray.nodes() if each["NodeID"] == node.node_id] == [False], 60)
+
+
 def test_a_lost_node_costs_its_worker_alone_until_there_is_another_node(cluster):
     # CY3: noticed (within 10 s, but on a busy machine); collection goes on with the others; the worker waits for
     # resources, uncounted.
@@ -56,7 +64,7 @@ def test_a_lost_node_costs_its_worker_alone_until_there_is_another_node(cluster)
         place = cluster.add_node(resources={"place": 1}, **NODE)
         until(lambda: 0 not in [worker.pid for worker in collector.statistics().workers], 60)
         until(lambda: len({collector.next(timeout=40).worker_idx for _ in range(4)}) == 2, 40)
-    cluster.remove_node(place)
+    remove(cluster, place)
 
 
 def test_a_cluster_without_the_resources_is_named_by_the_constructor(cluster):

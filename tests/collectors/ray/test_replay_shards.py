@@ -93,6 +93,39 @@ def test_shards_begin_with_their_last_checkpoint(tmp_path):
             replay.checkpoint()
 
 
+def test_a_shard_with_a_path_goes_on_with_its_items_and_gives_no_key_twice(tmp_path):
+    """Collectors CY4, replay K1: also one that is killed before it made an item, and keys given to clients ahead."""
+
+    def stored():
+        fifo = hr.selectors.Fifo()
+        table = hr.Table("t", sampler=fifo, remover=fifo, max_size=1000)
+        return hr.Replay(hr.Signature.like({"n": 0}), [table], path=tmp_path / "store")
+
+    def answers(replay):
+        try:
+            replay.statistics()
+        except hr.Disconnected:
+            return False
+        return True
+
+    given = []
+    with hr.collectors.ReplayShards(stored, 1, options=OPTIONS) as replay:
+        for life in range(3):
+            if life:
+                with replay.writer() as writer:
+                    for n in range(3):
+                        writer.append({"n": n})
+                        given.append(writer.create_item("t", 1))
+                fill(replay, "t", 2)
+            os.kill(ray.get(replay._actors[0].place.remote())[1], signal.SIGKILL)
+            until(lambda: not answers(replay), 40)
+            until(lambda: answers(replay), 60)
+            assert len(replay.table("t")) == 7 * life
+        keys = [int(item.info.keys[0]) for item in replay.items("t")]
+    assert len(set(keys)) == 14
+    assert set(given) < set(keys)
+
+
 def test_what_cannot_be_made_is_told_by_the_constructor():
     def broken():
         raise OverflowError("no such replay")

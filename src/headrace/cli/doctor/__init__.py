@@ -37,15 +37,15 @@ def command(
 
     Of an environment it examines spaces, resets, flags, seeds, infos and speed. ENV is the id of a registered
     Gymnasium environment, or MODULE:FACTORY. FACTORY() returns an environment of any kind that collectors take.
-    Each finding says what is wrong and how to correct it. Output of the environment goes to stderr. The exit
-    code is 1 if there is an error; warnings leave it 0.
+    Each finding says what is wrong and how to correct it. Output of the environment goes to stderr. It is examined
+    in a process of its own, which it may end. The exit code is 1 if there is an error; warnings leave it 0.
 
     \b
       headrace doctor
       headrace doctor CartPole-v1
       headrace doctor my_package.envs:make_level_3 --steps 5000
     """  # noqa: D301 - click reads this backspace
-    from headrace.cli.doctor.run import run_on_environment, run_on_installation
+    from headrace.cli.doctor.commands import run_on_environment, run_on_installation
 
     if env_id is None:
         run_on_installation(as_json=as_json)

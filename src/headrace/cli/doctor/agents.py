@@ -89,6 +89,8 @@ class AgentsExamination:
                 step = stepper.step(actions.draw(), rows)
                 found.append(step.reward.tobytes())
                 ended += step.ended.size
+                if step.over.size:
+                    stepper.reset(rows, envs=step.over)
         except Exception as error:
             report.error("step", f"{type(error).__name__}: {error}", _LANES)
             raise Stopped from error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from headrace.cli.doctor.report import Report
+from headrace.exiting import threads_left
 
 # Between two looks at whether a call has returned.
 _LOOK_SECONDS = 0.2
@@ -59,11 +60,6 @@ class HangWatch:
         """Returns the line that the examining thread is at."""
         frames = traceback.extract_stack(sys._current_frames()[self._examined])
         return f"in {frames[-1].name} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
-
-
-def threads_left() -> list[threading.Thread]:
-    """Returns the threads that keep this process from ending."""
-    return [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
 
 
 def look_for_threads(report: Report, before: list[threading.Thread]) -> bool:

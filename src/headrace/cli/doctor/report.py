@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -90,6 +91,11 @@ class Report:
     def _add(self, finding: Finding) -> None:
         self._first.setdefault(finding.check, finding)
         self._times[finding.check] = self._times.get(finding.check, 0) + 1
+
+    def take(self, findings: Iterable[Finding]) -> None:
+        """Replaces the findings by those of another process."""
+        self._first = {finding.check: finding for finding in findings}
+        self._times = dict.fromkeys(self._first, 1)
 
     def __contains__(self, check: object) -> bool:
         return check in self._first

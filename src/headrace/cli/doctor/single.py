@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.cli.doctor.report import Report, shown_error
 from headrace.cli.doctor.watch import Watch
-from headrace.envs.adapters.old_gym import reset_values, step_values
+from headrace.envs.adapters.old_gym import reset_hint, reset_values, step_values
 from headrace.envs.random_actions import RandomActions
 from headrace.errors import SpecError
 
@@ -105,6 +105,9 @@ class SingleExamination:
         """Reports an error of a call: of what it returned, or raised by the environment itself."""
         if isinstance(error, SpecError):
             self._report.error(check, f"{place}: {error}", interface)
+        elif hint := reset_hint(error):
+            # It was raised by the call itself, so no line of the environment is wrong.
+            self._report.error(check, f"{place}: {type(error).__name__}: {error}{hint}", interface)
         else:
             self._report.error(check, f"{place}: {shown_error(error)}", _RAISED)
         raise Stopped from error

@@ -14,11 +14,6 @@ from headrace.cli.doctor.report import Report
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import SpecError
 
-_SPACE_FIX = (
-    "Return what the space says, or change the space: self.observation_space = "
-    "gymnasium.spaces.Box(low, high, shape=observation.shape, dtype=observation.dtype)"
-)
-
 
 class Watch:
     """Looks at observations, rewards, flags and infos.
@@ -38,6 +33,7 @@ class Watch:
         self._report = report
         self.columns = EnvironmentColumns(observation_space, action_space)
         self._leading = leading
+        self._space_fix = _space_fix(observation_space)
         self._bounds = dict(_bounds(observation_space, "observation"))
         # The arrays that came last, and what they held.
         self._held: dict[str, tuple[Any, Any]] = {}
@@ -52,7 +48,7 @@ class Watch:
             leaves = self.columns.observation.flatten({"observation": observation})
             self.columns.check_observation(observation, self._leading)
         except SpecError as error:
-            report.error("observation", f"{place}: {error}", _SPACE_FIX)
+            report.error("observation", f"{place}: {error}", self._space_fix)
             self._held = {}
             return
         for name, leaf in leaves.items():
@@ -148,6 +144,19 @@ class Watch:
             ("info keys", f"always the same: {', '.join(sorted(always)) or 'none'}"),
         ):
             report.ok(check, text)
+
+
+def _space_fix(space: Any) -> str:
+    """Returns the advice for an observation that is not an element of the space."""
+    if isinstance(space, spaces.Dict):
+        like = "gymnasium.spaces.Dict({name: gymnasium.spaces.Box(low, high, shape=array.shape, dtype=array.dtype)})"
+    elif isinstance(space, spaces.Tuple):
+        like = (
+            "gymnasium.spaces.Tuple([gymnasium.spaces.Box(low, high, shape=array.shape, dtype=array.dtype)])"
+        )
+    else:
+        like = "gymnasium.spaces.Box(low, high, shape=observation.shape, dtype=observation.dtype)"
+    return f"Return what the space says, or change the space: self.observation_space = {like}"
 
 
 def _bounds(space: Any, path: str) -> Iterator[tuple[str, tuple[Any, Any]]]:

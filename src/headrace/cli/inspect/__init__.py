@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.options import SERVER_SCHEMES, authorities_option, given, reading_options
+from headrace.cli.options import SERVER_SCHEMES, given, reading_options
+from headrace.cli.tls_files import TlsFiles, tls_options
 
 
 @click.command("inspect")
@@ -28,7 +29,7 @@ from headrace.cli.options import SERVER_SCHEMES, authorities_option, given, read
     help="Compare all rows of a replay on disk with their checksums, and print only the result.",
 )
 @reading_options
-@authorities_option
+@tls_options
 def command(
     source: str,
     as_json: bool,
@@ -37,7 +38,7 @@ def command(
     verify: bool,
     missing_final: str | None,
     max_episode_steps: int | None,
-    authorities: Path | None,
+    tls_files: TlsFiles,
 ) -> None:
     """Show the contents of a dataset, a saved replay or a server.
 
@@ -66,12 +67,9 @@ def command(
             )
         from headrace.cli.inspect.server.show import show_server
 
-        show_server(source, authorities, as_json=as_json, report=html)
+        show_server(source, tls_files, as_json=as_json, report=html)
         return
-    if authorities is not None:
-        raise click.UsageError(
-            f"--ca: expected the address of a server, such as tcp://127.0.0.1:9000, got {source}"
-        )
+    tls_files.require_server(source)
     if verify:
         if png is not None or html is not None or reading:
             raise click.UsageError(

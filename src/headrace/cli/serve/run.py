@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -35,7 +36,7 @@ def run(path: Path, *, check: bool, as_json: bool) -> None:
         CheckpointError: a store or a checkpoint cannot be used, or a replay could not be saved at the end.
     """
     _log_to_standard_error()
-    with _told_by_signals() as stop, Service(read_settings(path)) as service:
+    with _warnings_of_one_line(), _told_by_signals() as stop, Service(read_settings(path)) as service:
         if check:
             service.check()
             click.echo(json.dumps({"path": str(path), "ok": True}) if as_json else f"{path}: {_CHECKED}")
@@ -50,6 +51,27 @@ def _log_to_standard_error() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("headrace").setLevel(logging.INFO)
     logging.captureWarnings(True)
+
+
+@contextmanager
+def _warnings_of_one_line() -> Iterator[None]:
+    """Leaves lines of Headrace's source out of warnings: they are about the file or a checkpoint."""
+
+    def message_only(
+        message: Warning | str,
+        category: type[Warning],  # noqa: ARG001 - this and the rest as in `warnings.formatwarning`
+        filename: str,  # noqa: ARG001
+        lineno: int,  # noqa: ARG001
+        line: str | None = None,  # noqa: ARG001
+    ) -> str:
+        return str(message)
+
+    before = warnings.formatwarning
+    warnings.formatwarning = message_only
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _announce(ready: Ready, *, as_json: bool) -> None:

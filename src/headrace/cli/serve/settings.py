@@ -104,6 +104,7 @@ def read_settings(path: Path) -> Settings:
         raise document.error(
             ("queues", name), "expected another name than that of a replay; rename one of them"
         )
+    _check_protection(document, given)
     page = given.page
     if page is not None and not can_be_host(page.host):
         raise document.error(
@@ -133,6 +134,20 @@ def read_settings(path: Path) -> Settings:
         token=_token(document, ("token",), given.token),
         page_token=_token(document, ("page", "token"), None if page is None else page.token),
     )
+
+
+def _check_protection(document: Document, given: FileSections) -> None:
+    """Refuses an address that strangers reach; `hr.Server` does, too, in words of Python."""
+    has_certificates = given.tls is not None and given.tls.client_authorities is not None
+    if given.address is None or given.token is not None or has_certificates or given.insecure:
+        return
+    if not parse_address(given.address).is_local:
+        raise document.error(
+            ("address",),
+            f"other machines reach {given.address}, and anyone there could read and write; add "
+            'token = { environment = "NAME" } above the first table, or client_authorities to [tls] '
+            "(insecure = true allows it)",
+        )
 
 
 def _limits(document: Document, given: dict[str, Any]) -> Limits:

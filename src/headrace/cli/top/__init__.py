@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from headrace.cli.options import authorities_option
+from headrace.cli.tls_files import TlsFiles, tls_options
 
 
 @click.command("top")
@@ -22,8 +20,8 @@ from headrace.cli.options import authorities_option
     show_default=True,
     help="Seconds between two drawings.",
 )
-@authorities_option
-def command(address: str, once: bool, as_json: bool, interval: float, authorities: Path | None) -> None:
+@tls_options
+def command(address: str, once: bool, as_json: bool, interval: float, tls_files: TlsFiles) -> None:
     """Watch a running program in the terminal.
 
     Tables, queues, rates, waits and workers are shown until Ctrl-C. ADDRESS is the http address of a live page
@@ -39,4 +37,4 @@ def command(address: str, once: bool, as_json: bool, interval: float, authoritie
     """  # noqa: D301 - click reads this backspace
     from headrace.cli.top.run import run
 
-    run(address, authorities, once=once, as_json=as_json, interval=interval)
+    run(address, tls_files, once=once, as_json=as_json, interval=interval)

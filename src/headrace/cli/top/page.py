@@ -15,6 +15,7 @@ from headrace.closing import Closing
 _TIMEOUT = 10.0
 # A record has about 1 KB for each table.
 _MAX_BYTES = 16 << 20
+_PARTS = {"recorded_seconds", "replays", "queues", "server", "collector"}
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
@@ -74,7 +75,8 @@ class Page(Closing):
             record = json.loads(body)
         except ValueError:
             record = None
-        if answer.status != http.HTTPStatus.OK or not isinstance(record, dict) or "replays" not in record:
+        is_there = answer.status == http.HTTPStatus.OK
+        if not (is_there and isinstance(record, dict) and record.keys() >= _PARTS):
             raise click.ClickException(
                 f"{self.address} answers, but is no live page of Headrace ({answer.status})"
             )

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from headrace.cli.server_address import connect
+from headrace.cli.tls_files import TlsFiles
 from headrace.closing import Closing
 from headrace.monitor.record import record_of
 from headrace.monitor.recorder import SECONDS_BETWEEN_SAMPLES, Recorder
 from headrace.monitor.sources import WholeServer
+from headrace.server.statistics import ServerStatistics
 from headrace.statistics import ReplayStatistics
+
+_NO_FILES = TlsFiles()
+# Of one reading: a server that is gone is told at once, and asked again by the next one.
+_SECONDS = 0.25
 
 
 class RemoteServer(Closing):
@@ -22,7 +27,7 @@ class RemoteServer(Closing):
 
     Args:
         address: such as "tcp://127.0.0.1:9000".
-        authorities: see `connect`.
+        tls_files: see `connect`.
         wait: sleeps for some seconds.
 
     Attributes:
@@ -35,17 +40,17 @@ class RemoteServer(Closing):
     """
 
     def __init__(
-        self, address: str, authorities: Path | None = None, *, wait: Callable[[float], None] = time.sleep
+        self, address: str, tls_files: TlsFiles = _NO_FILES, *, wait: Callable[[float], None] = time.sleep
     ) -> None:
         self.address, self._wait = address, wait
-        self._client = connect(address, authorities)
+        self._client = connect(address, tls_files)
         served = self._client.statistics().served
         self._signatures = {
             name: self._client.replay(name).signature
             for name, record in served.items()
             if isinstance(record, ReplayStatistics)
         }
-        self._recorder = Recorder(WholeServer(self._client, served))
+        self._recorder = Recorder(WholeServer(self, served))
         self._recorder.take()
         self._is_first = True
 
@@ -65,6 +70,10 @@ class RemoteServer(Closing):
                 f"{self.address} does not answer: {next(iter(newest.problems.values()))}"
             )
         return record_of(self._recorder, self._signatures, time.monotonic())
+
+    def statistics(self) -> ServerStatistics:
+        """Asks the server once. A lost connection is made again; other retries are left to the next reading."""
+        return self._client.statistics(timeout=_SECONDS)
 
     def close(self) -> None:
         """Ends the connection."""

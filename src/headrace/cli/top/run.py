@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, TextIO
 
 import click
 
 from headrace.cli.options import SERVER_SCHEMES
 from headrace.cli.tables import has_styles
+from headrace.cli.tls_files import TlsFiles
 from headrace.cli.top.page import Page
 from headrace.cli.top.remote import RemoteServer
 from headrace.cli.top.screen import screen
@@ -24,21 +27,17 @@ _CLEAR_SCREEN, _TO_TOP, _CLEAR_LINE_END, _CLEAR_BELOW = "\x1b[2J", "\x1b[H", "\x
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
-def run(address: str, authorities: Path | None, *, once: bool, as_json: bool, interval: float) -> None:
+def run(address: str, tls_files: TlsFiles, *, once: bool, as_json: bool, interval: float) -> None:
     """Shows the record of a live page or a server; see `headrace top --help`.
 
     Raises:
         click.ClickException: nothing answers at the beginning.
-        click.BadParameter: the address is of another kind.
+        click.BadParameter: the address is of another kind, or no certificate in a file.
+        click.UsageError: certificates for a live page.
         Disconnected, DeadlineExceeded: the server does not answer at the beginning.
     """
-    if authorities is not None and not address.startswith(SERVER_SCHEMES):
-        raise click.UsageError(
-            f"--ca: expected the address of a server, such as tcp://127.0.0.1:9000, got {address}"
-        )
-    with (
-        RemoteServer(address, authorities) if address.startswith(SERVER_SCHEMES) else Page(address) as source
-    ):
+    tls_files.require_server(address)
+    with RemoteServer(address, tls_files) if address.startswith(SERVER_SCHEMES) else Page(address) as source:
         _show(source, once=once, as_json=as_json, interval=interval)
 
 
@@ -51,11 +50,23 @@ def _show(source: RemoteServer | Page, *, once: bool, as_json: bool, interval: f
         for line in screen(record, width):
             click.echo(line, color=None if has_styles(sys.stdout) else False)
     else:
-        try:
+        # Ctrl-C is the usual end, so no error.
+        with suppress(KeyboardInterrupt), _sigterm_raises():
             watch(source.read, source.address, interval, sys.stdout)
-        except KeyboardInterrupt:
-            # The usual end, so no error.
-            return
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Lets SIGTERM end the block by an exception, so that the terminal has its cursor again."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def watch(
@@ -95,7 +106,11 @@ def watch(
 
 
 def _draw(lines: list[str], stream: TextIO) -> None:
-    shown = lines[: _rows(stream) - 1]
+    most = max(1, _rows(stream) - 1)
+    shown = lines[:most]
+    if any(lines[most:]):
+        hidden = sum(1 for line in lines[most - 1 :] if line)
+        shown[-1] = f"{hidden} more lines: a higher terminal shows them, or --once"
     text = "".join(f"{line}{_CLEAR_LINE_END}\n" for line in shown)
     if not has_styles(stream):
         text = "".join(f"{click.unstyle(line)}{_CLEAR_LINE_END}\n" for line in shown)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.collectors.batches.batch import Batch, as_trees
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.last_rows import Marking
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.spec import Signature
 from headrace.store.gather import Pool
@@ -104,11 +105,21 @@ class BatchMaker:
         numbering: of the episodes of these lanes.
         views: further columns.
         worker_idx: the worker that collects all lanes; None for several, or none.
+        marks: marks rows of a rollout when it is complete; None: they were marked when they were written.
+
+    Attributes:
+        marks: see above.
     """
 
     def __init__(
-        self, lanes: int, numbering: EpisodeNumbering, views: ViewColumns, worker_idx: int | None = None
+        self,
+        lanes: int,
+        numbering: EpisodeNumbering,
+        views: ViewColumns,
+        worker_idx: int | None = None,
+        marks: Marking | None = None,
     ) -> None:
+        self.marks = marks
         self._lanes = lanes
         self._numbering = numbering
         self._views = views
@@ -160,6 +171,8 @@ class BatchMaker:
     def finish(self, arrays: BatchArrays) -> Batch:
         """Returns the batch; rows that were not filled are masked."""
         signature, mask = arrays.signature, ~arrays.masked.T.copy()
+        if self.marks is not None:
+            self.marks(arrays.columns["truncated"].T, mask.T)
         ids, positions = self._numbering.number(arrays.starts, arrays.masked)
         arrays.zero_masked(mask)
         in_place = arrays.make_read_only()

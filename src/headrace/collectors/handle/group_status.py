@@ -12,6 +12,7 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.failures import collector_home
 from headrace.collectors.handle.names import name_workers
 from headrace.collectors.handle.status import WorkerStatus
+from headrace.error_texts import message_of
 from headrace.errors import Closed
 from headrace.kernels.quiet_condition import QuietCondition
 from headrace.leases.selector import PEERS
@@ -94,7 +95,7 @@ class GroupStatus:
         self._was_raised = True
         if raise_on_error:
             raise failure
-        _log.error("%s", str(failure))
+        _log.error("%s", message_of(failure))
 
     # ---- checks and waits ------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class WorkerHandle:
     Attributes:
         process: of the worker.
         status: whether the worker is well, and how it ended.
-        last_step: the time of its newest step.
+        last_step: the time of its newest step, and the number of its transitions.
         peer: takes in the worker's messages.
         questions: to the worker, which wait for their answers.
     """
@@ -70,6 +70,8 @@ class WorkerHandle:
         self._worker_timeout = worker_timeout
         # Made before the process, since it may fail: no process is left without a handle.
         self.last_step = LastStep.new()
+        # Transitions of the process that were reported, or counted as lost.
+        self._reported = 0
         self.process = new_place()
         self.status = WorkerStatus(worker_idx, self.process, group.note_worker)
         group.workers.append(self.status)
@@ -86,7 +88,7 @@ class WorkerHandle:
             self.questions.take,
             partial(self._failed, self),
             partial(self._ended, self),
-            self.last_step.note,
+            self._note_step,
             partial(self._is_collecting, self),
             self._may_step,
         )
@@ -142,6 +144,7 @@ class WorkerHandle:
         self.process = self._new_place()
         self.last_step.release()
         self.last_step = LastStep.new()
+        self._reported = 0
         self.status.begin(self.process)
         self.peer = self._new_peer()
         self._resets, self._waits_after = 0, None
@@ -196,6 +199,25 @@ class WorkerHandle:
     def send_hooks(self, pickled: bytes) -> None:
         """Asks the worker to use these hooks from its next rollout on; does nothing if it is gone."""
         self.send(SetHooks(), payload=pickled)
+
+    def _note_step(self, taken: int) -> None:
+        """Notes a step of a worker that shares no memory."""
+        self.last_step.note()
+        self.last_step.taken = taken
+
+    def note_reported(self, transitions: int) -> None:
+        """Notes that this number of transitions has arrived."""
+        self._reported += transitions
+
+    def lose_unreported(self) -> int:
+        """Returns how many transitions of a process that has ended never arrived. Each counts once.
+
+        An actor tells its number once a second: of one that is killed, the newest ones are unknown.
+        """
+        # Rules: collectors CX3
+        lost = max(0, self.last_step.taken - self._reported)
+        self._reported += lost
+        return lost
 
     def note_progress(self, progress: Progress) -> None:
         """Notes whether every environment of the worker waits."""

@@ -44,7 +44,7 @@ class PeerCalls(NamedTuple):
         answered: called with answers, with `changed` of the group held.
         failed: called when the worker has reported the exception that ends it.
         ended: called once, after the last message, with the reason.
-        stepped: called when the worker, which shares no memory, has taken a step.
+        stepped: called with the number of transitions, when the worker, which shares no memory, has taken a step.
         is_collecting: returns whether the worker has begun a rollout that is not complete.
         may_step: returns whether the worker is to collect, and waits for nothing.
     """
@@ -53,7 +53,7 @@ class PeerCalls(NamedTuple):
     answered: Callable[[Answer, Payload], None]
     failed: Callable[[], None]
     ended: Callable[[BaseException], None]
-    stepped: Callable[[], None]
+    stepped: Callable[[int], None]
     is_collecting: Callable[[], bool]
     may_step: Callable[[], bool]
 
@@ -127,20 +127,26 @@ class WorkerPeer:
                 # it woken for them, the system might move it to the processor of another worker.
                 if self._calls.is_collecting():
                     self.channel.send_waiting()
-            case Stepped():
-                self._calls.stepped()
+            case Stepped(taken=taken):
+                self._calls.stepped(taken)
             case RowsHeld():
                 """The channel fetches them; see `is_full`."""
             case MoreColumns(signature=signature, is_loaded=True) if rows is not None:
                 rows.reopen(signature)
             case MoreColumns(signature=signature) if rows is not None:
                 rows.open(signature)
+            case Failed() as failed:
+                # It calls functions of the user's, so no lock is held.
+                error = rebuilt(failed, frame.payload)
+                with self._group.changed:
+                    self._failed_at = SYSTEM_CLOCK.monotonic()
+                    self._status.note_cause(error, failed.summary)
+                    self._group.changed.notify_all()
+                self._calls.failed()
             case _:
                 with self._group.changed:
                     self._take(frame)
                     self._group.changed.notify_all()
-                if isinstance(frame.message, Failed):
-                    self._calls.failed()
 
     def _take(self, frame: Frame) -> None:
         match frame.message:
@@ -153,9 +159,6 @@ class WorkerPeer:
                     _log.warning("%s", not_stored_text(names))
             case Answer() as answer:
                 self._calls.answered(answer, frame.payload)
-            case Failed() as failed:
-                self._failed_at = SYSTEM_CLOCK.monotonic()
-                self._status.note_cause(rebuilt(failed, frame.payload))
             case Paused(number=number) if (
                 number == self._group.pause_wanted
             ):  # Else the pause was given up meanwhile.

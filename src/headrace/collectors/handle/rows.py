@@ -135,7 +135,8 @@ class WorkerRows:
 
     def stop_leasing(self) -> None:
         """See `LeaseGrantor.stop_leasing`."""
-        self._grantor.stop_leasing()
+        if self._reader is not None:  # Else they could not be opened, and that error is on its way.
+            self._grantor.stop_leasing()
         if isinstance(self._items, ForwardedRows):
             self._items.hurry()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from headrace.collectors.failures import FAILURE_EXITCODE
 from headrace.collectors.handle.place import WorkerPlace
+from headrace.error_texts import text_of
 from headrace.errors import DeadlineExceeded, WorkerDied
 
 _log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class WorkerStatus:
         self._changed = changed
         self.is_ready = self.is_restarting = self.is_hung = self.delays_pause = False
         self.cause: BaseException | None = None
+        self._cause_text = ""
         self._process = process
         self._death: _Death | None = None
         self._failure: BaseException | None = None
@@ -69,9 +71,9 @@ class WorkerStatus:
         self.is_ready = True
         self._changed(self)
 
-    def note_cause(self, error: BaseException) -> None:
-        """Records the exception that the worker reports as its end."""
-        self.cause = error
+    def note_cause(self, error: BaseException, text: str) -> None:
+        """Records the exception that the worker reports as its end, and its text, which the worker has made."""
+        self.cause, self._cause_text = error, text
         self._changed(self)
 
     def note_death(self, exitcode: int | None) -> None:
@@ -86,7 +88,7 @@ class WorkerStatus:
         """Records that the process is gone and another one will take its place; returns the error of its end."""
         died = self._died(_Death(exitcode, time.monotonic()))
         self.is_restarting = True
-        self._last_error = _text(self.cause or died)
+        self._last_error = text_of(died) if self.cause is None else self._cause_text
         return died
 
     def begin(self, process: WorkerPlace) -> None:
@@ -97,7 +99,7 @@ class WorkerStatus:
 
     def note_hang(self, error: DeadlineExceeded) -> None:
         """Records that the process does nothing any more."""
-        self.cause, self.is_hung = error, True
+        self.cause, self._cause_text, self.is_hung = error, text_of(error), True
         self._changed(self)
 
     def note_late_end(self, seconds: float) -> None:
@@ -105,7 +107,7 @@ class WorkerStatus:
         _log.warning(
             "%s is killed: it has ended by %s, and its environments were not closed within %g s",
             str(self),
-            _text(self.cause) if self.cause is not None else "an exception",
+            self._cause_text if self.cause is not None else "an exception",
             seconds,
         )
         self.is_hung = True
@@ -137,12 +139,14 @@ class WorkerStatus:
     @property
     def last_error(self) -> str | None:
         """The failure, or its cause while the worker ends, as text; after a restart that of the process before."""
-        failure = self._failure or self.cause or self.failure
-        return self._last_error if failure is None else _text(failure)
+        if self._failure is None and self.cause is not None:
+            return self._cause_text
+        failure = self.failure
+        return self._last_error if failure is None else text_of(failure)
 
     def _died(self, death: _Death) -> WorkerDied:
         cause, exitcode = self.cause, death.exitcode
-        why = self._process.describe_exit(exitcode) if cause is None else f"{type(cause).__name__}: {cause}"
+        why = self._process.describe_exit(exitcode) if cause is None else self._cause_text
         ago = time.monotonic() - death.at
         died = WorkerDied(
             f"{self} died {ago:.1f} s ago: {why}", worker_idx=self.worker_idx, exitcode=exitcode
@@ -157,7 +161,3 @@ class WorkerStatus:
             worker_idx=self.worker_idx,
             exitcode=self._process.exitcode,
         )
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -19,6 +19,7 @@ from headrace.collectors.inline.writer_output import WriterOutput
 from headrace.collectors.updates.inline import InlineWeights
 from headrace.conditions import SignalSafeCondition
 from headrace.envs.protocol import Environments
+from headrace.error_texts import text_of
 from headrace.errors import StoreFull
 from headrace.waits import Wait
 
@@ -100,7 +101,7 @@ class FreeRun:
 
     def _advance(self, rollouts: InlineRollouts) -> Outcome:
         """Takes a step, or returns why it takes none."""
-        # Rows that `postproc` changes are written as whole rollouts.
+        # Rows that change in the end are written as whole rollouts.
         whole, is_begun = rollouts.writes_whole, rollouts.is_begun
         if is_begun and not whole and rollouts.seeds is not None:
             self._flush(rollouts)
@@ -156,7 +157,7 @@ class FreeRun:
         assert rollouts.output is not None
         rollouts.output.is_running = False
         # Logged as text: a stored log record must not keep the failure's frames alive.
-        _log.error("collecting has ended: %s: %s", type(error).__name__, str(error))
+        _log.error("collecting has ended: %s", text_of(error))
         rollouts.output.fail(error)
 
     def _stand(self) -> None:

@@ -32,6 +32,7 @@ from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.options import CollectorOptions, warn_of_rounding
+from headrace.collectors.saved.inline_state import inline_state
 from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
 from headrace.collectors.statistics import Tally
 from headrace.collectors.updates.inline import InlineWeights
@@ -58,7 +59,7 @@ class InlineRollouts:
         updater: publishes new ones.
         hooks: of the user.
         output: writes into the replay; None: there is none.
-        writes_whole: whether rollouts are written into the replay as a whole, because `postproc` changes them.
+        writes_whole: whether rollouts are written into the replay as a whole, because their rows change in the end.
         is_begun: whether a rollout is under way.
         turn: how far it is.
         unreturned: a complete batch; the call that returns it sets this to None.
@@ -94,7 +95,8 @@ class InlineRollouts:
         self._loaded: RolloutUnderWay | None = None
         self.seeds: list[int] | None = None
         self.unreturned: UnreturnedBatch | None = None
-        self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), ViewColumns(loop.views, num_envs))
+        views = ViewColumns(loop.views, num_envs)
+        self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), views, marks=loop.marks)
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         # Whether the rollout under way is to be dropped; `next` says so while it takes steps.
@@ -109,7 +111,7 @@ class InlineRollouts:
             self.output = output_to(options.replay_buffer, num_envs, loop.observed, options.rules())
             if options.postproc is not None:
                 self._stored = StoredColumns(options.postproc, loop.views)
-        self.writes_whole = self._stored is not None
+        self.writes_whole = self.output is not None and (self._stored is not None or loop.marks is not None)
 
     def _take_weights(self) -> int:
         """Takes over new weights before a step; returns the number of those that act."""
@@ -220,8 +222,8 @@ class InlineRollouts:
             self._counts = StepCounts()
             self.turn.begin(loop.steps, at_random=at_random)
         else:
-            loop.resume(loaded.turn.left, at_random=at_random)
-            loop.frames, self._counts = loaded.counts.frames, loaded.counts
+            loop.resume(loaded.turn.left, at_random=at_random, frames=loaded.counts.frames)
+            self._counts = loaded.counts
             self.turn.begin(loaded.turn.left, at_random=at_random)
         self._loaded, self.is_begun, self._must_reset = None, True, self.seeds is not None
         self._written = 0
@@ -302,11 +304,11 @@ class InlineRollouts:
     def drop(self) -> None:
         """Discards the rollout under way, or that of a loaded state, if there is one; flushed steps stay."""
         if self._loaded is not None:
-            self._tally.frames_discarded += self._loaded.counts.frames
+            self._tally.discard(self._loaded.counts.frames)
             self._loaded = None
         if self.is_begun:
             self.is_begun = False
-            self._tally.frames_discarded += self.loop.frames - self._written
+            self._tally.discard(self.loop.frames - self._written)
 
     def _reset_as_asked(self) -> None:
         """Does the resets before a rollout."""
@@ -393,8 +395,8 @@ class InlineRollouts:
             return self._loaded
         if self.writes_whole:
             raise RuntimeError(
-                "state_dict: next(timeout) has left a rollout that is not complete, and postproc changes it as a whole "
-                "before it goes into the replay; call next() first"
+                "state_dict: next(timeout) has left a rollout that is not complete, and it goes into the replay as a "
+                "whole, because of postproc, or set_truncated with several agents; call next() first"
             )
         counts = StepCounts()
         for each in (self._counts, self._present_rows.hold()):
@@ -424,6 +426,11 @@ class InlineRollouts:
         )
         loop, policy = state["loop"], self.loop.policy
         check_num_envs(loop, self.loop.stepper.num_envs)
+        inline_state(self.loop)("", state)
+        if self._must_reset:  # Environments that were never reset might refuse any state.
+            self.drop()
+            self._restart()
+        self.loop.check_state("loop", loop)
         check_weights(policy, state["weights"])
         self.drop()
         self._must_reset = True  # Until all is restored: Ctrl-C may come anywhere.

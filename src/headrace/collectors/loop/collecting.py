@@ -10,26 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.collectors.batches.last_rows import Marking, mark_last_rows
 from headrace.collectors.batches.view_columns import check_shown, check_view_columns
 from headrace.collectors.loop.actor import Actor
 from headrace.collectors.loop.columns import check_columns, check_filled
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounts, count_steps
+from headrace.collectors.loop.step_monitor import StepMonitor
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.times import LoopTimes
-from headrace.collectors.loop.together import TogetherStepper
+from headrace.collectors.loop.together import TogetherStepper, WaitingTogetherStepper
 from headrace.collectors.loop.uneven import SHORTEST_BOUNDED, UnevenStepper
 from headrace.collectors.loop.waiting import WaitingStepper
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.profiling.recorder import TraceRecorder
+from headrace.collectors.saved.loop_state import loop_state
 from headrace.envs import is_environment, new_columns
 from headrace.envs.closing import ClosesLate, close_after, log_late
-from headrace.envs.protocol import AsyncStepper, Indices
+from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices
 from headrace.envs.step_signature import step_signature
 from headrace.errors import SpecError
 from headrace.leases.messages import Commit
-from headrace.leases.page_writer import PageWriter
+from headrace.leases.writing.page_writer import PageWriter
 from headrace.policies import ExplorationType, views_of
 from headrace.spec import ArraySpec, Signature
 from headrace.weights import is_torch_module
@@ -55,7 +58,6 @@ class CollectingLoop:
         extras: specs of the columns that the policy adds; None before it acts for the first time.
         not_stored: names of those columns that the replay lacks.
         frames_begun: of all rollouts that were begun, masked rows included.
-        frames: real transitions since `begin`.
         profile: records rollouts for a trace; None: off.
 
     Raises:
@@ -94,10 +96,10 @@ class CollectingLoop:
         self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
         self._writer: PageWriter | None = None
         # Environments whose episodes go on from a loaded state, until the first report of steps.
-        self._goes_on = np.zeros(stepper.num_envs, np.bool_)
+        self._continued = NO_ENVS
         self.extras: dict[str, ArraySpec] | None = None
         self.not_stored: list[str] = []
-        self.frames_begun = self.frames = 0
+        self.frames_begun = self._taken_before = 0
         self._at_random = True
         # Whether all environments were reset, and have taken no step since that was reported; the seeds of that reset.
         self._is_fresh = False
@@ -112,7 +114,7 @@ class CollectingLoop:
         stepper, task = self.stepper, self._task
         recorder: Callable[..., RecordingStepper] = RecordingStepper
         if not task.reset_when_done:
-            recorder = WaitingStepper
+            recorder = WaitingTogetherStepper if stepper.lanes_may_wait else WaitingStepper
         elif isinstance(stepper, AsyncStepper):
             self._check_bound()
             recorder = partial(UnevenStepper, steps=self.steps)
@@ -141,6 +143,24 @@ class CollectingLoop:
                 f"frames_per_batch: expected at least {SHORTEST_BOUNDED} steps of each environment with max_staleness "
                 f"{envs}, got {self.steps}: environments could be two rollouts ahead"
             )
+
+    @property
+    def reset_together(self) -> int:
+        """The number of neighbouring lanes that are reset together: agents, or all of a vector environment; else 1."""
+        stepper = self.stepper
+        return 1 if stepper.resets_by_mask else stepper.num_envs // len(stepper.environments)
+
+    @property
+    def marks(self) -> Marking | None:
+        """Marks rows of a rollout when it is complete; None: they are marked when they are written.
+
+        An agent that has ended takes another step of the rollout if its environment is reset before the end of the
+        rollout, which depends on the other agents.
+        """
+        # Rules: collectors CR8
+        task = self._task
+        is_late = task.set_truncated and task.reset_when_done and self.stepper.lanes_may_wait
+        return mark_last_rows if is_late else None
 
     @property
     def acts_ahead(self) -> bool:
@@ -247,7 +267,10 @@ class CollectingLoop:
     @property
     def is_open(self) -> NDArray[np.bool_]:
         """bool[n], environments in an episode of which a step was taken."""
-        return self._goes_on.copy() if self._writer is None else self._writer.is_open | self._goes_on
+        writer = self._writer
+        is_open = np.zeros(self.stepper.num_envs, np.bool_) if writer is None else writer.is_open
+        is_open[self._continued] = True
+        return is_open
 
     @property
     def must_reset(self) -> bool:
@@ -286,7 +309,7 @@ class CollectingLoop:
     def _begin_episodes(self, envs: Indices | None) -> None:
         """Notes that environments (None: all) begin an episode; all steps before were counted."""
         self._totals.reset(np.arange(self.stepper.num_envs) if envs is None else envs)
-        self._goes_on[slice(None) if envs is None else envs] = False
+        self._continued = NO_ENVS if envs is None else np.setdiff1d(self._continued, envs)
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
@@ -307,6 +330,11 @@ class CollectingLoop:
             "stepper": self.stepper.state_dict(),
         }
 
+    def check_state(self, path: str, state: Mapping[str, Any]) -> None:
+        """Raises ValueError if `load_state_dict` would refuse a state, which is this part of the whole one."""
+        loop_state(self.stepper, self.following(), self._recording.state_dict())(path, state)
+        self.stepper.check_environments(f"{path}/stepper", state["stepper"])
+
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Goes on from a state: with its episodes, if it has the environments.
 
@@ -325,7 +353,7 @@ class CollectingLoop:
         self._recording.load_state_dict(state["recording"])
         self._totals.load_state_dict(state["counter"])
         self._is_fresh, self._fresh_seeds = state["is_fresh"], state["fresh_seeds"]
-        self._goes_on[:] = state["is_open"]
+        self._continued = np.flatnonzero(state["is_open"])
         for name, column in self._first.items():
             column[...] = state["observations"][name]
         return True
@@ -341,15 +369,16 @@ class CollectingLoop:
         self.frames_begun += self.steps * self.stepper.num_envs
         self.resume(self.steps, at_random=at_random)
 
-    def resume(self, steps: int, *, at_random: bool) -> None:
+    def resume(self, steps: int, *, at_random: bool, frames: int = 0) -> None:
         """Goes on with a rollout of a loaded state.
 
         Args:
             steps: that are still to be taken.
+            frames: real transitions that were taken before.
             at_random: see `begin`.
         """
         self._at_random = at_random
-        self.frames = 0
+        self._taken_before = self._recording.taken - frames
         self._recording.begin(steps)
         if self.profile is not None:
             self.profile.begin_rollout()
@@ -399,14 +428,25 @@ class CollectingLoop:
 
     def step(self) -> None:
         """Takes one step in all environments."""
-        assert self._writer is not None
         try:
-            self.frames += self._recording.step(self._writer, at_random=self._at_random)
+            self._recording.step(self.writer, self._at_random)
         except Exception as error:
-            error.add_note(
-                f"raised after {self.frames} transitions of the rollout of {self.stepper.num_envs} environments"
-            )
+            error.add_note(self._progress)
             raise
+
+    def take_steps(self, most: int, monitor: StepMonitor) -> int:
+        """Takes steps; see `RecordingStepper.take_steps`."""
+        try:
+            return self._recording.take_steps(self.writer, self._at_random, most, monitor)
+        except Exception as error:
+            error.add_note(self._progress)
+            raise
+
+    @property
+    def _progress(self) -> str:
+        return (
+            f"raised after {self.frames} transitions of the rollout of {self.stepper.num_envs} environments"
+        )
 
     def report(self) -> tuple[Commit, StepCounts]:
         """Returns the report of the steps since the last one, and what they were."""
@@ -414,18 +454,23 @@ class CollectingLoop:
         counts = count_steps(self.writer, self._totals, self.stepper.num_envs, self._recording.going_on)
         commit = self.writer.report()
         if commit.steps:
-            self._goes_on[:] = False
+            self._continued = NO_ENVS
             self._is_fresh = False
         self.times.note("write", begin)
         return commit, counts
 
     @property
-    def unreported(self) -> int:
-        """Number of transitions since the last report."""
-        writer = self.writer
-        return len(writer.unreported_versions) * self.stepper.num_envs - writer.unreported_masked.size
+    def taken(self) -> int:
+        """Number of transitions that were recorded since the loop was made."""
+        return self._recording.taken
+
+    @property
+    def frames(self) -> int:
+        """Number of transitions of the rollout under way."""
+        return self._recording.taken - self._taken_before
 
     @property
     def continued(self) -> list[int]:
         """Environments whose next step continues an episode of a loaded state; none after the first report of steps."""
-        return self._goes_on.nonzero()[0].tolist()
+        continued: list[int] = self._continued.tolist()
+        return continued

@@ -2,15 +2,21 @@ cimport cython
 
 from headrace.kernels.kinds cimport *
 
+# Rows of the lanes may be fields of records, which are apart.
+ctypedef const float[:, :] Rewards
+ctypedef const unsigned char[:, :] Flags
+
 cpdef enum:
-    GOES_ON = 0
-    ENDS = 1
-    MASKED = 2
+    ANY = 0
+    GOES_ON = 1
+    ENDS = 2
+    MASKED = 3
 
 @cython.final
 cdef class EpisodeTotals:
     cdef Int _lanes
     cdef Doubles _returns
     cdef Longs _lengths
-    @cython.locals(found=list)
-    cdef list _add(self, GivenDoubles rewards, Bytes rows, GivenLongs masked, GivenLongs going_on)
+    cdef Bytes _kinds
+    @cython.locals(kinds=Bytes, found=list, step=Int, lane=Int, row=Int, kind=Int)
+    cpdef list add(self, Rewards rewards, Flags terminated, Flags truncated, GivenLongs masked, GivenLongs going_on)

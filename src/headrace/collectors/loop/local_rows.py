@@ -18,7 +18,7 @@ from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import Lease, Message
-from headrace.leases.page_writer import PageWriter, Purpose
+from headrace.leases.writing.page_writer import PageWriter, Purpose
 from headrace.store.memory.arena import Arena
 
 
@@ -126,6 +126,8 @@ class LocalRows:
         """
         steps, counts = self.add()
         begin = self._loop.times.clock()
+        if (marks := self._maker.marks) is not None:
+            marks(steps.columns["truncated"], steps.taken)
         # Each page holds one rollout.
         if (message := self._writer.page_return) is not None:
             self._writer.begin_block()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.envs.protocol import Indices
-from headrace.leases.page_writer import PageWriter
+from headrace.leases.writing.page_writer import PageWriter
 
 
 @dataclass(slots=True)
@@ -56,14 +56,24 @@ def count_steps(writer: PageWriter, totals: EpisodeTotals, lanes: int, going_on:
         return StepCounts()
     masked = writer.unreported_masked
     stamps = _stamps(versions, masked, lanes)
-    ended = writer.unreported("terminated") | writer.unreported("truncated")
-    episodes = totals.add(writer.unreported("reward"), ended, masked, going_on)
+    episodes = totals.add(
+        writer.unreported("reward"),
+        writer.unreported("terminated"),
+        writer.unreported("truncated"),
+        masked,
+        going_on,
+    )
     return StepCounts(sum(stamps.values()), episodes, stamps)
 
 
 def _stamps(versions: Sequence[Any], masked: NDArray[np.int64], lanes: int) -> dict[int, int]:
     """Returns the number of transitions of each version; `versions` has one a step, or those of each lane."""
     if not isinstance(versions[0], np.ndarray):
+        first = versions[0]
+        if versions.count(first) == len(versions):
+            # Nearly always: a `Counter` takes as long as a third of a step, behind frames that fill the caches.
+            count = len(versions) * lanes - masked.size
+            return {first: count} if count else {}
         frames = {version: count * lanes for version, count in Counter(versions).items()}
         for step in (masked // lanes).tolist() if masked.size else ():
             frames[versions[step]] -= 1

@@ -10,3 +10,4 @@ cdef class LoopTimes:
     cdef public double write
     cdef public double wait
     cdef public object recorder
+    cpdef object note_step(self, double begin, double acted, double stepped, double written, double restarted)

@@ -19,7 +19,7 @@ from headrace.collectors.loop.lane_buffer import BEGINS, DROPPED, RESET_STEPS, L
 from headrace.collectors.loop.recording import RANDOM_VERSION, Columns, RecordingStepper
 from headrace.collectors.loop.times import LoopTimes
 from headrace.envs.protocol import NO_ENVS, AsyncStepper, Indices, Results, StepResult, VectorStepper
-from headrace.leases.page_writer import PageWriter
+from headrace.leases.writing.page_steps import PageSteps
 from headrace.spec import ArraySpec
 
 # Memory of the rows that fast environments may be ahead.
@@ -117,7 +117,7 @@ class UnevenStepper(RecordingStepper):
         self._begun = envs, self._ask_for(self._actor, envs, self._refresh())
         return self._actor.extras
 
-    def step(self, writer: PageWriter, *, at_random: bool) -> int:
+    def step(self, writer: PageSteps, at_random: bool) -> None:
         """Records one vector step; the environments step until each has its row of it."""
         buffer, times = self._buffer, self._times
         while not buffer.is_ready:
@@ -132,8 +132,8 @@ class UnevenStepper(RecordingStepper):
             self._mark_truncated(values, resets)
         writer.record(values, buffer.versions, resets)
         buffer.take()
+        self.taken += self._num_envs - len(resets)
         times.note("write", begin)
-        return self._num_envs - len(resets)
 
     def _mark_truncated(self, values: Columns, resets: Indices) -> None:
         ended = np.flatnonzero(values["terminated"] | values["truncated"])

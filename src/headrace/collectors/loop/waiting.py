@@ -13,7 +13,7 @@ from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.ends import Autoreset
 from headrace.envs import new_columns
 from headrace.envs.protocol import NO_ENVS, Indices, StepResult
-from headrace.leases.page_writer import PageWriter
+from headrace.leases.writing.page_steps import PageSteps
 
 ALL_WAIT = (
     "every environment has ended and waits for a reset (reset_when_done=False): call reset(), or make the collector "
@@ -35,11 +35,6 @@ class WaitingStepper(RecordingStepper):
     """
 
     def __init__(self, stepper: Any, *args: Any, **options: Any) -> None:
-        if stepper.lanes_may_wait:
-            raise ValueError(
-                "reset_when_done: expected True for environments with several agents, which begin their episodes "
-                "together, got False"
-            )
         if stepper.autoreset is not Autoreset.DISABLED:
             raise ValueError(
                 "reset_when_done: expected True for a vector environment that resets itself, got False; give single "
@@ -76,21 +71,22 @@ class WaitingStepper(RecordingStepper):
         for name, column in self._last_seen.items():
             column[...] = state["last_seen"][name]
 
-    def step(self, writer: PageWriter, *, at_random: bool) -> int:
+    def step(self, writer: PageSteps, at_random: bool) -> None:
         """See `RecordingStepper.step`; where every environment waits, the row holds nothing."""
         if not self._waits.all():
-            return super().step(writer, at_random=at_random)
+            super().step(writer, at_random)
+            return
         waiting = np.arange(self._num_envs)
         self._show_last(writer.next_row, waiting)
         self._left -= 1
         writer.record({}, 0)
         writer.mark_idle(waiting)
-        return 0
 
     def _step_envs(self, actions: Columns, next_row: Columns) -> StepResult:
         waiting = np.flatnonzero(self._waits)
         result = self._stepper.step(actions, next_row, self._active)
-        result.waiting = waiting
+        if not self._stepper.lanes_may_wait:  # Else it has named them, and others.
+            result.waiting = waiting
         self._show_last(next_row, waiting)
         return result
 
@@ -102,21 +98,18 @@ class WaitingStepper(RecordingStepper):
 
     def _sort_ends(self, result: StepResult, next_row: Columns) -> tuple[Indices, Indices]:
         """See `RecordingStepper._sort_ends`: environments that end wait from now on."""
-        ended, _ = super()._sort_ends(result, next_row)
+        finals, over = super()._sort_ends(result, next_row)
         for name, column in next_row.items():
-            self._last_seen[name][ended] = column[ended]
-        self._waits[ended] = True
+            self._last_seen[name][over] = column[over]
+        self._waits[over] = True
         self._note_active()
-        return ended, NO_ENVS
+        return finals, NO_ENVS
 
     def _cut_long(self, result: StepResult) -> Indices:
         self._lengths[self._waits] = -1  # They take no step, and their lengths stay 0.
         return super()._cut_long(result)
 
-    def _mark_last(self, result: StepResult, cut: Indices) -> None:  # noqa: ARG002 - all that ended wait alike
+    def _mark_last(self, result: StepResult, cut: Indices) -> None:
         """See `RecordingStepper._mark_last`; the last transition of an episode is also that of the rollout."""
-        self._left -= 1
-        if self._left == 0:
-            self._truncate(result, ~self._waits)
-        else:
-            result.truncated[result.ended] = True
+        super()._mark_last(result, cut)
+        result.truncated[result.ended] = True

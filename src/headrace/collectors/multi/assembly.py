@@ -15,6 +15,7 @@ from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.copy_threads import CopyThreads
 from headrace.collectors.batches.episode_ids import EpisodeIds
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.last_rows import Marking
 from headrace.collectors.batches.partial_rollout import Continuation, PartialRollout
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.loop.step_counts import StepCounts
@@ -62,6 +63,7 @@ class Assembly:
         steps: T of each worker.
         threads: copy the rollouts.
         left_out: called with each worker whose rollout a batch lacks, before that worker can be taken back.
+        marks: see `BatchMaker`.
 
     Attributes:
         makers: of batches, with the lanes of the workers in their order: one for all workers, or one for each.
@@ -75,6 +77,7 @@ class Assembly:
         steps: Sequence[int],
         threads: CopyThreads,
         left_out: Callable[[int], None],
+        marks: Marking | None,
     ) -> None:
         self._is_synchronous = is_synchronous
         self._num_envs = num_envs
@@ -89,11 +92,14 @@ class Assembly:
         self._continuations: defaultdict[int, Continuation] = defaultdict(Continuation)
         if is_synchronous:
             lanes = num_envs * len(steps)
-            self.makers = [BatchMaker(lanes, EpisodeNumbering(lanes), ViewColumns(views[0], lanes))]
+            columns = ViewColumns(views[0], lanes)
+            self.makers = [BatchMaker(lanes, EpisodeNumbering(lanes), columns, marks=marks)]
             return
         ids = EpisodeIds()
         self.makers = [
-            BatchMaker(num_envs, EpisodeNumbering(num_envs, ids), ViewColumns(each, num_envs), worker_idx)
+            BatchMaker(
+                num_envs, EpisodeNumbering(num_envs, ids), ViewColumns(each, num_envs), worker_idx, marks
+            )
             for worker_idx, each in enumerate(views)
         ]
 

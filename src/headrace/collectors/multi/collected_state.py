@@ -11,9 +11,11 @@ from typing import Any
 
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.multi.group import WorkerGroup
+from headrace.collectors.saved.shared_state import shared_state
 from headrace.collectors.states import check_num_envs, check_parts
 from headrace.collectors.surface.parts import Call
 from headrace.collectors.updates.updater import WeightUpdater
+from headrace.spec import Signature
 
 _SECONDS = 30.0
 
@@ -101,17 +103,36 @@ def _workers_of(group: WorkerGroup, state: Mapping[str, Any]) -> list[Mapping[st
     check_parts(state, ("collector", *names))
     if len(state) != 1 + len(names):
         raise ValueError(
-            f"load_state_dict: expected the state of a collector of {len(names)} workers, got {len(state) - 1}"
+            f"load_state_dict: expected the state of a collector of {len(names)} workers, got {len(state) - 1}; "
+            "nothing was changed"
         )
     parts = (
         *("tally", "versions", "admission", "waiting", "unreturned"),
         *("is_asked", "is_running", "partial", "lanes", "held"),
     )
-    check_parts(state["collector"], parts)
+    check_parts(state["collector"], parts, "collector")
     for name in names:
         own = ("loop", "rollout", "resets", "generators", "weights", "policy_version", "weights_ahead")
-        check_parts(state[name], own)
-        check_num_envs(state[name]["loop"], group.ready[0].num_envs)
-    if len(state["collector"]["lanes"]) != len(group.collection.makers):
-        raise ValueError("load_state_dict: expected the state of a collector with the same argument sync")
+        check_parts(state[name], own, name)
+        check_num_envs(state[name]["loop"], group.ready[0].num_envs, f"{name}/loop")
+    lanes = state["collector"]["lanes"]
+    if isinstance(lanes, list | tuple) and len(lanes) != len(group.collection.makers):
+        raise ValueError(
+            "load_state_dict: collector/lanes: expected the state of a collector with the same argument sync; nothing "
+            "was changed"
+        )
+    _check_shared(group, state["collector"])
     return [state[name] for name in names]
+
+
+def _check_shared(group: WorkerGroup, shared: Mapping[str, Any]) -> None:
+    ready = group.ready[0]
+    check = shared_state(
+        len(group.handles),
+        ready.num_envs,
+        makers=len(group.collection.makers),
+        columns=Signature.from_json(ready.signature).columns,
+        observed=ready.observed,
+        model_ids=list(group.weights.models),
+    )
+    check("collector", shared)

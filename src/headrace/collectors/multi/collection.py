@@ -18,6 +18,7 @@ import cloudpickle
 
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.copy_threads import CopyThreads
+from headrace.collectors.batches.last_rows import mark_last_rows
 from headrace.collectors.batches.partial_rollout import PartialRollout
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
@@ -121,6 +122,7 @@ class Collection:
             [each.steps for each in ready],
             self._threads,
             self.admission.forgive,
+            mark_last_rows if any(each.marks_late for each in ready) else None,
         )
         self.batches = FinishedBatches(
             status, tally, self._assembly, self.admission, handles, self._handed_out, weights, _submit
@@ -175,7 +177,7 @@ class Collection:
         """Takes in steps that are committed. The thread that listens calls it."""
         worker_idx = handle.worker_idx
         self._tally.add_seconds(progress.seconds)
-        self._tally.frames_discarded += progress.dropped
+        handle.note_reported(progress.counts.frames)
         if not self._status.is_iterating:
             rows.committed.forget()
             self._count(worker_idx, progress)
@@ -229,12 +231,20 @@ class Collection:
                     handle.end_episodes()
 
     def lose(self, worker_idx: int) -> None:
-        """Drops what a worker, whose process is gone, has collected of rollouts that it did not complete."""
-        counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
-        self._tally.frames_discarded += counts.frames
+        """Drops the rollouts that a worker, whose process is gone, did not complete."""
+        self._discard_steps(worker_idx)
         self._assembly.lose(worker_idx)
         self._resumed.pop(worker_idx, None)
         self.admission.lost(worker_idx)
+
+    def count_lost(self, handle: WorkerHandle) -> None:
+        """Counts the steps of a worker, which takes no more, that were never reported."""
+        self._tally.discard(handle.lose_unreported())
+
+    def _discard_steps(self, worker_idx: int) -> None:
+        """Counts the reported steps of a worker's incomplete rollouts as discarded."""
+        counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
+        self._tally.discard(counts.frames)
 
     def leave_out(self, worker_idx: int) -> None:
         """Masks the rows of a worker, which finds no place, in synchronous batches until `take_back`."""
@@ -373,6 +383,9 @@ class Collection:
                 self._assembly.lose(worker_idx)
 
     def discard(self) -> None:
-        """Drops the complete rollouts, and counts their frames as discarded. No worker may report any more."""
+        """Drops all rollouts, and counts their frames as discarded. No worker may report any more."""
         self.batches.discard()
+        for handle in self._handles:
+            self._discard_steps(handle.worker_idx)
+            self.count_lost(handle)
         self._threads.close()

@@ -305,7 +305,7 @@ class FinishedBatches:
         """Drops the batches, and counts their frames as discarded."""
         with self._status.changed:
             frames = sum(finished.frames for finished in self._waiting)
-            self._tally.frames_discarded += frames + (self._assembly.frames if self._is_asked else 0)
+            self._tally.discard(frames + (self._assembly.frames if self._is_asked else 0))
             self._waiting.clear()
 
     def forget(self) -> None:

@@ -75,6 +75,7 @@ class WorkerGroup:
             self.status,
             options.max_restarts if options.restart_workers else 0,
             options.start_timeout,
+            count_lost=self._count_lost,
             lose=self._lose,
             start=self._start,
             resume=self._come_back,
@@ -146,6 +147,10 @@ class WorkerGroup:
     def _come_back(self, handle: WorkerHandle) -> None:
         self.collection.take_back(handle.worker_idx)
         self._open(handle)
+
+    def _count_lost(self, handle: WorkerHandle) -> None:
+        if self._collection is not None:  # Else it has taken no step.
+            self._collection.count_lost(handle)
 
     def _lose(self, handle: WorkerHandle) -> None:
         """Drops the incomplete rollouts of a worker whose process is gone. Its committed rows stay in the replay."""
@@ -266,7 +271,11 @@ class WorkerGroup:
         is_running = self.status.is_running or (
             not self.status.is_iterating and any(handle.is_forwarding for handle in self.handles)
         )
-        return self.tally.record(running=is_running, paused=self.pauses.are_complete, workers=workers)
+        with self.status.changed:
+            failure = self.status.failure
+        return self.tally.record(
+            running=is_running, paused=self.pauses.are_complete, failure=failure, workers=workers
+        )
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 
@@ -304,10 +313,12 @@ class WorkerGroup:
         return [handle.status for handle in self.handles if handle.process in killed]
 
     def _finish_rollouts(self, timeout: float) -> None:
-        """Lets workers end the rollouts that `postproc` takes as a whole, so that these are in the replay."""
-        # Rules: collectors CF7, CR10
+        """Lets workers end the rollouts that they write as a whole, so that these are in the replay."""
+        # Rules: collectors CF7, CR8, CR10
         options = self._options
-        if self._collection is None or options.replay_buffer is None or options.postproc is None:
+        if self._collection is None or options.replay_buffer is None:
+            return
+        if options.postproc is None and not any(handle.ready.marks_late for handle in self.handles):
             return
         with suppress(
             DeadlineExceeded, WorkerDied

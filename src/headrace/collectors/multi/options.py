@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.checks import check_count, check_seconds
 from headrace.collectors.arguments import Backend
+from headrace.collectors.batches.rollout_store import check_rollout_rows
 from headrace.collectors.devices import check_policy_devices
 from headrace.collectors.loop.task import Task
 from headrace.collectors.multi.threads import default_threads
@@ -153,6 +154,12 @@ class MultiOptions(CollectorOptions):
                 f"frames_per_batch: expected a positive int, or {self.workers} of them, one for each worker, got "
                 f"{frames!r}"
             )
+
+    def _check_rollouts(self) -> None:
+        # Workers write rows of a replay into its own pages.
+        if self.replay_buffer is None:
+            steps = -(-max(self.worker_frames()) // self.num_envs)
+            check_rollout_rows(steps, self.num_envs)
 
     @property
     def asked_frames(self) -> int:

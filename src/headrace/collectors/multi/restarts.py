@@ -45,6 +45,7 @@ class Restarts:
         status: of the workers.
         limit: restarts of one worker without a complete rollout in between.
         start_timeout: seconds for a process to be ready.
+        count_lost: called when a worker takes no more steps, to count those that it did not report.
         lose: called when the process of a worker is gone, to drop what it has not completed.
         start: sends a new process its task.
         resume: lets a new process, which is ready, collect.
@@ -58,6 +59,7 @@ class Restarts:
         limit: int,
         start_timeout: float,
         *,
+        count_lost: Callable[[WorkerHandle], None],
         lose: Callable[[WorkerHandle], None],
         start: Callable[[WorkerHandle], None],
         resume: Callable[[WorkerHandle], None],
@@ -67,6 +69,7 @@ class Restarts:
         self._status = status
         self._limit = limit
         self._start_timeout = start_timeout
+        self._count_lost = count_lost
         self._lose, self._start, self._resume = lose, start, resume
         self._patience, self._leave_out = patience, leave_out
         # When the process of each worker ended that is not back yet.
@@ -90,6 +93,7 @@ class Restarts:
         with self._status.changed:
             is_last = handle.status.is_ready and self._attempts.get(handle.worker_idx, 0) >= self._limit
         if is_last:
+            self._count_lost(handle)
             self._fail(handle, partial(handle.status.note_death, FAILURE_EXITCODE))
 
     def worker_ended(self, handle: WorkerHandle, error: BaseException) -> None:
@@ -133,6 +137,7 @@ class Restarts:
                 handle.process.kill()
             exitcode = handle.process.wait(_EXIT_SECONDS)
             handle.process.kill()
+            self._count_lost(handle)
             self._gone_since.setdefault(handle.worker_idx, SYSTEM_CLOCK.monotonic())
             attempt = self._note_end(handle, exitcode)
             if attempt is not None:

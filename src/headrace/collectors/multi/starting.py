@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.place import WorkerPlace
@@ -35,7 +36,7 @@ class WorkerStarter:
     """
 
     def __init__(self, options: MultiOptions) -> None:
-        self._tasks = _pickled(options.worker_tasks())
+        self._tasks = _pickled(options.worker_tasks(), options.create_env_kwargs)
         self._num_sub_threads = options.num_sub_threads
         self.actors: RayActors | None = None
         if options.backend == "ray":
@@ -59,16 +60,20 @@ class WorkerStarter:
             self.actors.close()
 
 
-def _pickled(tasks: Sequence[Task]) -> list[bytes]:
+def _pickled(tasks: Sequence[Task], create_env_kwargs: Mapping[str, Any] | None) -> list[bytes]:
     """Returns the pickles of tasks; equal ones, with a policy that may be large, are pickled once."""
     names = [field.name for field in fields(Task)]
     parts = [tuple(id(getattr(task, name)) for name in names) for task in tasks]
-    pickles = {part: _pickle(task) for part, task in dict(zip(parts, tasks, strict=True)).items()}
+    pickles = {
+        part: _pickle(task, create_env_kwargs) for part, task in dict(zip(parts, tasks, strict=True)).items()
+    }
     return [pickles[part] for part in parts]
 
 
-def _pickle(task: Task) -> bytes:
-    parts = {field.name: getattr(task, field.name) for field in fields(Task)}
+def _pickle(task: Task, create_env_kwargs: Mapping[str, Any] | None) -> bytes:
+    # In a task the environment's function has its arguments; here they are parts with the user's name for them.
+    parts: dict[str, Any] = {"create_env_kwargs": create_env_kwargs}
+    parts |= {field.name: getattr(task, field.name) for field in fields(Task) if field.name not in parts}
     parts["weight_sync_schemes"] = parts.pop("weight_ends")
     return pickle_for_worker(task, parts, "Make such parts in the worker, by create_env_fn or policy_factory")
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.checks import check_bits
+
 if TYPE_CHECKING:
     from headrace.collectors.profiling.trace import Trace
 
@@ -81,6 +83,7 @@ class ProfileConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{name}: expected an int >= 0, got {value!r}")
+            check_bits(name, value)
         if self.num_rollouts <= self.warmup_rollouts:
             raise ValueError(
                 f"num_rollouts: expected more than warmup_rollouts={self.warmup_rollouts}, got {self.num_rollouts}; "

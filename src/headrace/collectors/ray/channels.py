@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import (
     AnyMessage,
+    Failed,
     Proceed,
     Ready,
     RowsAt,
@@ -38,7 +39,7 @@ from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.forwarding import steps_of
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload
-from headrace.leases.messages import Commit, Lease, Message, Return, unpacked
+from headrace.leases.messages import Commit, Goodbye, Lease, Message, Return, unpacked
 from headrace.leases.page_views import Columns
 from headrace.leases.payload import packed_columns
 from headrace.store.memory.arena import Arena
@@ -199,8 +200,11 @@ class ActorEnd(Channel):
         if self._last_step is None:
             return
         if self._last_step.at != self._reported_step or self._weights.are_awaited:
-            self._reported_step = self._last_step.at
-            super().send(Stepped())
+            self._send_steps(self._last_step)
+
+    def _send_steps(self, last_step: LastStep) -> None:
+        self._reported_step = last_step.at
+        super().send(Stepped(taken=last_step.taken))
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
         """Sends frames as `Channel.send` does, each commit with its rows."""
@@ -221,6 +225,8 @@ class ActorEnd(Channel):
                     return
             case Return() if self._rows is not None:
                 self._rows.leave_page()
+            case Failed() | Goodbye() if self._last_step is not None:
+                self._send_steps(self._last_step)
         super().send(message, payload=payload, descriptors=descriptors)
 
 

@@ -5,20 +5,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.errors import CheckpointError
+from headrace.persist.key_of_time import key_of_now
 from headrace.replay.public import Replay, core_of
 from headrace.server.serving.server import Server
 from headrace.weights.ray import import_ray
 
 REPLAY_NAME = "shard"
-# Keys for each second since 1970. A shard that is started again must make none a second time: it begins with the key
-# of its time, as long as it made fewer than this in each second of its life before.
-_KEYS_A_SECOND = 16_000_000
 
 
 class ShardPlace(NamedTuple):
@@ -58,7 +55,8 @@ class ShardActor:
             replay = _restored(folder) or _new_share(make_replay, number, num_shards)
             core = core_of(replay)
             with core.lock:
-                core.keys.skip_to(int(time.time() * _KEYS_A_SECOND))
+                # A shard that is started again must make no key a second time.
+                core.keys.skip_to(key_of_now())
             host = import_ray().util.get_node_ip_address()
             served = {REPLAY_NAME: replay}
             self._server = Server(

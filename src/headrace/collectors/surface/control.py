@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.paths import follow_path
 from headrace.collectors.surface.parts import CollectorParts
@@ -144,10 +145,10 @@ class ControlSurface(CollectorParts):
         `reset_when_done=False` goes on.
 
         Args:
-            reset_idx: one bool for each environment, worker after worker; None: all.
+            reset_idx: one bool for each environment, or for each agent of it, worker after worker; None: all.
 
         Raises:
-            ValueError: another number of entries; an environment that cannot be reset alone.
+            ValueError: another number of entries; an environment, or an agent, that cannot be reset alone.
             TypeError: entries that are not bools.
             Closed: after `shutdown`.
         """
@@ -158,21 +159,29 @@ class ControlSurface(CollectorParts):
         chosen, num_envs = np.asarray(reset_idx), self._layout.num_envs
         if chosen.shape != (num_envs,):
             raise ValueError(
-                f"reset_idx: expected {num_envs} bools, one for each environment, got shape {chosen.shape}"
+                f"reset_idx: expected {num_envs} bools, one for each environment, or for each agent of it, got shape "
+                f"{chosen.shape}"
             )
         if chosen.dtype != np.bool_:
             raise TypeError(f"reset_idx: expected bools, got {chosen.dtype}")
-        if self._layout.lanes_may_wait and 0 < np.count_nonzero(chosen) < num_envs:
-            raise ValueError(
-                "reset_idx: expected None or all True for environments with several agents: they begin their episodes "
-                "together"
-            )
-        if not self._layout.resets_by_mask and 0 < np.count_nonzero(chosen) < num_envs:
-            raise ValueError(
-                "reset_idx: this vector environment resets itself and cannot be reset by mask; reset all of it, or "
-                "give single environments, or one with autoreset disabled"
-            )
+        self._check_reset_together(chosen)
         self._reset_envs(np.flatnonzero(chosen))
+
+    def _check_reset_together(self, chosen: NDArray[np.bool_]) -> None:
+        """Refuses a reset of some lanes of an environment whose lanes are reset together."""
+        together = self._layout.reset_together
+        parts = chosen.reshape(-1, together)
+        if np.array_equal(parts.any(axis=1), parts.all(axis=1)):
+            return
+        if self._layout.lanes_may_wait:
+            raise ValueError(
+                f"reset_idx: expected the same for all {together} agents of an environment, got {chosen.tolist()}: "
+                "several agents begin their episodes together"
+            )
+        raise ValueError(
+            "reset_idx: this vector environment resets itself and cannot be reset by mask; reset all of it, or give "
+            "single environments, or one with autoreset disabled"
+        )
 
     def _first(self, path: str, name: str, caller: str) -> Any:
         """Calls a method on the own collector of the first worker alone."""

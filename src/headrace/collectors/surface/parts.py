@@ -24,16 +24,16 @@ class Layout(NamedTuple):
         num_envs: environments of all workers.
         batch_frames: frames of a batch without masked rows.
         autoreset: the mode of the environments.
-        resets_by_mask: whether some environments can be reset without the others.
         lanes_may_wait: whether a step may leave environments out.
+        reset_together: see `CollectingLoop`.
     """
 
     workers: int
     num_envs: int
     batch_frames: int
     autoreset: str
-    resets_by_mask: bool
     lanes_may_wait: bool
+    reset_together: int
 
 
 class CollectorParts(ABC):

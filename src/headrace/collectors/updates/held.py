@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.collectors.updates.models import CheckedWeights, ModelWeights
+from headrace.errors import SpecError
 
 
 class HeldPublication(NamedTuple):
@@ -62,8 +63,12 @@ class HeldPublications:
             SpecError: weights that do not fit their models.
         """
         held = cls()
-        for each in state:
-            weights = {model_id: models[model_id].checked(tree) for model_id, tree in each["weights"].items()}
+        for number, each in enumerate(state):
+            path = f"collector/held/publications/{number}/weights"
+            weights = {
+                model_id: _checked(f"{path}/{model_id}", models[model_id], tree)
+                for model_id, tree in each["weights"].items()
+            }
             held.add(weights, each["number"], each["workers"])
         return held
 
@@ -72,6 +77,13 @@ class HeldPublications:
         while self._held:
             yield self._held[0]
             self._held = self._held[1:]
+
+
+def _checked(path: str, model: ModelWeights, tree: Any) -> CheckedWeights:
+    try:
+        return model.checked(tree)
+    except SpecError as error:
+        raise SpecError(f"load_state_dict: {path}: {error}; nothing was changed") from None
 
 
 def _replaces(newer: HeldPublication, older: HeldPublication) -> bool:

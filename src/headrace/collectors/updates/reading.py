@@ -94,11 +94,11 @@ class WeightReading:
         """Returns the weights that act and those that were read ahead, with their numbers."""
         return {**self._saved(), "weights_ahead": self._ahead}
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
-        """Raises if `load_state_dict` would refuse a state."""
-        for part in (state, state["weights_ahead"]):
-            if part is not None:
-                check_weights(self._policy, part["weights"])
+    def check_state(self, path: str, state: Mapping[str, Any]) -> None:
+        """Raises if `load_state_dict` would refuse a state, which is at this path of the whole one."""
+        check_weights(self._policy, state["weights"], f"{path}/weights")
+        if state["weights_ahead"] is not None:
+            check_weights(self._policy, state["weights_ahead"]["weights"], f"{path}/weights_ahead/weights")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on with the weights of a state."""

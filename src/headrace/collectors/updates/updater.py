@@ -101,10 +101,12 @@ class WeightUpdater:
     def _publish(self, weights: Mapping[str, CheckedWeights], workers: Any) -> None:
         if not weights:
             return
+        own = {model_id: self._schemes[model_id] for model_id in weights if model_id in self._schemes}
+        # Another publisher may have used the ends meanwhile: their numbers rise.
+        self._versions.reach(max((scheme.version for scheme in own.values()), default=0))
         number = self._versions.take()
-        for model_id, new in weights.items():
-            if model_id in self._schemes:
-                self._schemes[model_id].publish(new.tree, version=number)
+        for model_id, scheme in own.items():
+            scheme.publish(weights[model_id].tree, version=number)
         self._target.publish(weights, number, workers)
         self._note_published(weights, workers)
 

@@ -27,7 +27,7 @@ from headrace.kernels.readiness import is_readable
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Ack, Lease
-from headrace.leases.page_writer import Purpose
+from headrace.leases.writing.page_writer import Purpose
 
 # An orphan is to be gone two seconds after the collector's process, also in the middle of a step.
 _GRACE_SECONDS = 1.0

@@ -7,14 +7,10 @@ step, and does not wait for a long step.
 
 from __future__ import annotations
 
-import atexit
-import logging
 import os
 import signal
 import socket
-import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -28,12 +24,8 @@ from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.seeds import WorkerSeeds
 from headrace.collectors.worker.worker import Worker
 from headrace.errors import Disconnected
+from headrace.exiting import exit_within_a_second
 from headrace.leases.channel import Channel
-
-_log = logging.getLogger(__name__)
-
-# The interpreter waits for ever for threads that are no daemons.
-_THREAD_SECONDS = 1.0
 
 
 def main(descriptor: int, parent: int) -> int:
@@ -43,29 +35,8 @@ def main(descriptor: int, parent: int) -> int:
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     exitcode = serve(Channel(connection, AnyMessage), lambda inbox: inbox.watch(parent))
-    threading.Thread(
-        target=_end_in_spite_of_threads, args=(exitcode,), daemon=True, name="headrace-end"
-    ).start()
+    exit_within_a_second(exitcode, "a worker")
     return exitcode
-
-
-def _end_in_spite_of_threads(exitcode: int) -> None:
-    """Ends this process if threads of an environment or a policy keep the interpreter from ending."""
-    # Rules: collectors CQ7
-    time.sleep(_THREAD_SECONDS)
-    left = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
-    if not left:
-        return
-    _log.warning(
-        "a worker (pid %d) ends although threads of its environment or policy still run: %s; end them in close(), or "
-        "make them daemons",
-        os.getpid(),
-        ", ".join(thread.name for thread in left),
-    )
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exitcode)
 
 
 def give_way() -> None:
@@ -117,8 +88,7 @@ def _work(
     try:
         worker.run()
     except BaseException as error:
-        with suppress(Exception):
-            worker.report_loss()
+        worker.note_taken()
         report.send(error)
         with suppress(Exception):
             worker.loop.stepper.close()

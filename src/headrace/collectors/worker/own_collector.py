@@ -16,10 +16,12 @@ from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.messages import Answer, Question
 from headrace.collectors.paths import follow_path
+from headrace.collectors.saved.worker_state import worker_state
 from headrace.collectors.states import check_num_envs
 from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.asked_resets import AskedResets
 from headrace.collectors.worker.generators import generators_state, load_generators_state
+from headrace.error_texts import message_of
 from headrace.leases.frames import Payload
 
 _METHODS = (MethodType, BuiltinMethodType, MethodWrapperType)
@@ -88,8 +90,11 @@ class OwnCollector(LoopParts):
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raises if `load_state_dict` would refuse a state."""
-        check_num_envs(state["loop"], self._loop.stepper.num_envs)
-        self._weights.check_state(state)
+        loop, path = self._loop, f"worker{self.worker_idx}"
+        check_num_envs(state["loop"], loop.stepper.num_envs, f"{path}/loop")
+        worker_state(loop.stepper.num_envs, loop.steps)(path, state)
+        loop.check_state(f"{path}/loop", state["loop"])
+        self._weights.check_state(path, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Goes on from a state, in place of the rollout under way.
@@ -133,6 +138,6 @@ def _pickled(value: Any) -> bytes:
         pickled: bytes = cloudpickle.dumps(value)
     except Exception as error:
         raise TypeError(
-            f"expected a value that can be pickled, got {type(value).__name__}: {error}"
+            f"expected a value that can be pickled, got {type(value).__name__}: {message_of(error)}"
         ) from error
     return pickled

@@ -19,7 +19,7 @@ from headrace.leases.forwarding import CommitForwarder
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import Commit
 from headrace.leases.page_views import Columns
-from headrace.leases.page_writer import PageWriter
+from headrace.leases.writing.page_writer import PageWriter
 from headrace.spec import Signature
 from headrace.store.memory.arena import Arena
 
@@ -40,7 +40,8 @@ class RolloutCopy:
         num_envs = loop.stepper.num_envs
         self._loop = loop
         numbering = EpisodeNumbering(num_envs)
-        self._maker = BatchMaker(num_envs, numbering, ViewColumns(loop.views, num_envs), worker_idx)
+        views = ViewColumns(loop.views, num_envs)
+        self._maker = BatchMaker(num_envs, numbering, views, worker_idx, loop.marks)
         lengths, is_open = loop.episode_lengths, loop.is_open
         ids = np.cumsum(is_open) - 1
         state = {"next_id": int(is_open.sum()), "ids": ids, "lengths": lengths}

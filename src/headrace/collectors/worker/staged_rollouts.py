@@ -1,6 +1,6 @@
-"""Rollouts that `postproc` changes: collected in private memory, then written into leased pages as a whole."""
+"""Rollouts whose rows change in the end: collected in private memory, then written into leased pages as a whole."""
 
-# Rules: collectors CH1, CR10
+# Rules: collectors CH1, CR8, CR10
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from headrace.envs.protocol import Indices
 from headrace.leases.forwarding import Steps
 from headrace.leases.messages import Commit
 from headrace.leases.page_views import Columns
-from headrace.leases.page_writer import PageWriter
+from headrace.leases.writing.page_writer import PageWriter
 
 
 class StagedRollouts:
-    """Collects each rollout in private memory, and writes what `postproc` makes of it into leased pages.
+    """Collects each rollout in private memory, and writes it into leased pages when its rows are final.
+
+    Rows are marked (`CollectingLoop.marks`), and `postproc` makes others of them, when the rollout is complete.
 
     The first observation of a rollout is the one that was written after the rollout before, where the episode goes on.
 
     Args:
         loop: the collecting loop.
-        postproc: the user's function.
+        postproc: the user's function; None: there is none.
         hooks: of the loop.
         worker_idx: of the batches.
         send: sends a report, counts of its steps, and whether it completes the rollout.
@@ -42,7 +44,7 @@ class StagedRollouts:
     def __init__(
         self,
         loop: CollectingLoop,
-        postproc: Postproc,
+        postproc: Postproc | None,
         hooks: CollectHooks,
         worker_idx: int,
         send: Callable[[Commit, StepCounts, bool], None],
@@ -52,8 +54,6 @@ class StagedRollouts:
         self._hooks = hooks
         self._idx = worker_idx
         self._send = send
-        # Whether a rollout is under way, and its transitions in the leased pages.
-        self._is_begun, self._written = False, 0
 
     def open(self, writer: PageWriter) -> None:
         """Begins to write into the pages of this writer; the episodes so far have ended."""
@@ -62,23 +62,13 @@ class StagedRollouts:
         writer.begin(loop.row)
         self._writer = writer
         views = ViewColumns(loop.views, num_envs)
-        self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), views, self._idx)
-        self._stored = StoredColumns(self._postproc, loop.views)
+        self._maker = BatchMaker(num_envs, EpisodeNumbering(num_envs), views, self._idx, loop.marks)
+        self._stored = None if self._postproc is None else StoredColumns(self._postproc, loop.views)
         self._rows = LocalRows(loop, self._maker)
-        self._is_begun, self._written = False, 0
 
     def add_columns(self) -> None:
         """Continues with the columns that the loop knows now."""
         self._rows = LocalRows(self._loop, self._maker, self._rows)
-
-    def begin(self) -> None:
-        """Begins a rollout."""
-        self._is_begun, self._written = True, 0
-
-    @property
-    def unwritten(self) -> int:
-        """Number of transitions of the rollout under way that are not in the leased pages."""
-        return self._loop.frames - self._written if self._is_begun else 0
 
     def cut(self, envs: Indices | None) -> None:
         """Ends the episodes of environments (None: of all) after their last steps; their reset follows."""
@@ -93,7 +83,7 @@ class StagedRollouts:
             self._send(self._writer.report(), StepCounts(), False)
 
     def finish(self) -> None:
-        """Calls the hook and `postproc` on the rollout that is complete, and writes it into the leased pages.
+        """Calls the hook and `postproc` on the rollout that is complete, and writes its rows into the leased pages.
 
         Raises:
             TypeError, SpecError: `postproc` returned what cannot be stored.
@@ -101,7 +91,9 @@ class StagedRollouts:
         """
         loop = self._loop
         batch, steps, counts = self._rows.complete(self._hooks)
-        _, steps, following = self._stored.of(batch, steps, loop.following())
+        following = loop.following()
+        if self._stored is not None:
+            _, steps, following = self._stored.of(batch, steps, following)
         loop.end()
         self._write(steps, following, counts)
 
@@ -121,13 +113,11 @@ class StagedRollouts:
             values = {name: column[step] for name, column in steps.columns.items()}
             masked, ended, last = marks.of(step)
             writer.record(values, steps.versions[step], masked, ended, last)
-            self._written += self._loop.stepper.num_envs - len(masked)
             if is_last or writer.must_report:
                 times.note("write", begin)
                 self._send(writer.report(), counts if is_last else StepCounts(), is_last)
                 begin = times.clock()
                 writer.turn()
-        self._is_begun = False
 
 
 class _StepMarks:

@@ -14,6 +14,7 @@ from headrace.collectors.last_step import LastStep
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.step_monitor import StepMonitor
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.turn import RolloutTurn
 from headrace.collectors.messages import (
@@ -29,12 +30,11 @@ from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.inbox import Ending, Loaded, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.seeds import WorkerSeeds
-from headrace.collectors.worker.step_monitor import StepMonitor
 from headrace.envs.closing import ClosesLate
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye, Message
-from headrace.leases.page_writer import PageWriter, Purpose
+from headrace.leases.writing.page_writer import PageWriter, Purpose
 
 if TYPE_CHECKING:
     from headrace.collectors.worker.rollout_copy import RolloutCopy
@@ -50,7 +50,7 @@ class Worker:
         worker_idx: the worker's number.
         seeds: of its environments and generators.
         task: the work.
-        last_step: takes the time of each step.
+        last_step: takes the time of each step, and the number of transitions.
         closes_late: for an error of this constructor while an environment hangs in its `close`.
 
     Attributes:
@@ -70,6 +70,7 @@ class Worker:
         self._channel = channel
         self._inbox = inbox
         self._idx, self._seeds = worker_idx, seeds
+        self._last_step = last_step
         self._monitor = StepMonitor(channel.fileno(), last_step.memory)
         self._has_replay = task.replay is not None
         self._updates_each_step = True
@@ -78,7 +79,7 @@ class Worker:
         self.loop = CollectingLoop(task, self._refresh, closes_late=closes_late)
         self._staged: StagedRollouts | None = None
         # These parts have a store of their own, and with it half of the package: most workers start without them.
-        if task.postproc is not None:
+        if task.postproc is not None or (self._has_replay and self.loop.marks is not None):
             from headrace.collectors.worker.staged_rollouts import StagedRollouts
 
             self._staged = StagedRollouts(self.loop, task.postproc, self._hooks, worker_idx, self._send)
@@ -133,10 +134,11 @@ class Worker:
                 steps=loop.steps,
                 models=cloudpickle.dumps(self._models),
                 autoreset=loop.stepper.autoreset,
-                resets_by_mask=loop.stepper.resets_by_mask,
                 lanes_may_wait=loop.stepper.lanes_may_wait,
+                reset_together=loop.reset_together,
                 views=cloudpickle.dumps(loop.views),
                 acts_ahead=loop.acts_ahead,
+                marks_late=loop.marks is not None,
             )
         )
 
@@ -198,7 +200,8 @@ class Worker:
         proceed = self._wait_for_turn()
         while True:
             self._collect_rollout(proceed)
-            begin = self.loop.times.clock()
+            # The learner may take over the processor when it is sent the report, so the wait for it begins there.
+            begin = self._reported_at
             proceed = self._wait_for_turn()
             self.loop.times.note("wait", begin)
 
@@ -236,8 +239,6 @@ class Worker:
             loop.begin(at_random=turn.at_random)
         if self._copy is not None:
             self._copy.begin(self._signature)
-        if self._staged is not None:
-            self._staged.begin()
         self._take_steps()
         if self._begins_pages and (message := self._writer.page_return) is not None:
             self._writer.begin_block()
@@ -246,17 +247,16 @@ class Worker:
     def _take_steps(self) -> None:
         """Takes the steps that are left of the rollout under way."""
         loop, inbox, turn = self.loop, self._inbox, self._turn
-        writer, staged, step_taken = loop.writer, self._staged, self._monitor.step_taken
+        writer, staged, monitor = loop.writer, self._staged, self._monitor
         inbox.look()
         while turn.left:
             if inbox.interrupts:
                 self._process_messages(may_pause=staged is None or turn.left == loop.steps)
             if inbox.is_preempted:
                 turn.left = loop.end_within(turn.left)
-            loop.step()
-            if step_taken():
+            turn.left -= loop.take_steps(turn.left, monitor)
+            if monitor.has_arrived:
                 inbox.take_arrived()
-            turn.left -= 1
             closes = turn.left == 0
             if staged is not None:
                 if closes:
@@ -282,6 +282,7 @@ class Worker:
     ) -> None:
         progress = self._progress(counts, closes_rollout=closes_rollout, continued=continued)
         left: list[Message] = self._leave_page() if closes_rollout and self._begins_pages else []
+        self._reported_at = self.loop.times.clock()
         self._channel.send(commit, *left, progress)
 
     def _leave_page(self) -> list[Message]:
@@ -296,7 +297,7 @@ class Worker:
         return [message]
 
     def _progress(
-        self, counts: StepCounts, *, closes_rollout: bool, dropped: int = 0, continued: Sequence[int] = ()
+        self, counts: StepCounts, *, closes_rollout: bool, continued: Sequence[int] = ()
     ) -> Progress:
         return Progress(
             counts=counts,
@@ -304,7 +305,6 @@ class Worker:
             resets=self._inbox.resets.done,
             all_wait=self.loop.all_wait,
             seconds=self.loop.times.take(),
-            dropped=dropped,
             continued=tuple(continued),
         )
 
@@ -316,14 +316,10 @@ class Worker:
         elif self.loop.writer.has_news:
             self._report(closes_rollout=False)
 
-    def report_loss(self) -> None:
-        """Reports the number of transitions that are lost with this process: no other report has them."""
+    def note_taken(self) -> None:
+        """Notes also the transitions of a step that raised after they were recorded."""
         # Rules: collectors CX3
-        if not self.loop.has_writer:
-            return
-        dropped = self.loop.unreported if self._staged is None else self._staged.unwritten
-        if dropped:
-            self._channel.send(self._progress(StepCounts(), closes_rollout=False, dropped=dropped))
+        self._last_step.taken = self.loop.taken
 
     # ---- between two steps -----------------------------------------------------------------------------------------
 
@@ -424,7 +420,6 @@ class Worker:
         stop = self._inbox.stop
         if stop is not None:
             self._flush()
-            self.report_loss()
         if stop is None or stop.close_env:
             self.loop.stepper.close()
         if stop is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import shown
 from headrace.ends import Autoreset
-from headrace.envs.adapters.old_gym import reset_values, step_values
+from headrace.envs.adapters.old_gym import reset_hint, reset_values, step_values
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
@@ -107,7 +107,7 @@ class SingleEnvStepper(EnvironmentStates):
             try:
                 returned = self.environments[i].reset(seed=None if seeds is None else int(seeds[i]))
             except Exception as error:
-                error.add_note(f"raised by reset of environment {i}")
+                error.add_note(f"raised by reset of environment {i}{reset_hint(error)}")
                 raise
             if i in self._never_reset:
                 self._check_reset(i, returned)
@@ -135,7 +135,7 @@ class SingleEnvStepper(EnvironmentStates):
         """
         # In one piece: frames drive the interpreter's data out of the caches, and each call then takes longer.
         result = self._result
-        envs: Iterable[int] = self._own_rows
+        envs: Sequence[int] = self._own_rows
         if active is not None:
             result.reward.fill(0)
             envs = active.tolist()
@@ -191,7 +191,7 @@ class SingleEnvStepper(EnvironmentStates):
         self._closed = True
         close_all(self.environments)
 
-    def _split(self, actions: Columns, active: Indices | None) -> Iterable[Any]:
+    def _split(self, actions: Columns, active: Indices | None) -> Sequence[Any] | NDArray[Any]:
         """Returns one action, an element of the action space, for each environment that takes part."""
         if active is not None:
             actions = {name: column[active] for name, column in actions.items()}

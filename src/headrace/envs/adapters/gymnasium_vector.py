@@ -152,9 +152,9 @@ class VectorEnvStepper(EnvironmentStates):
             return self._env.unwrapped.get_attr(name)[0]
         return getattr(self._env, name)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state of the environment; see `VectorStepper`."""
-        return {**super().state_dict(), "ended": self._ended.copy()}
+    def own_state(self) -> dict[str, Any]:
+        """Returns which environments have ended."""
+        return {"ended": self._ended.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the environment; see `VectorStepper`."""

@@ -1,7 +1,8 @@
-"""Recognizes environments of the old gym interface by the values that they return."""
+"""Recognizes environments of the old gym interface by the values that they return, and by a `reset` without a seed."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from headrace.errors import SpecError
@@ -11,6 +12,18 @@ _OLD = (
     "package shimmy"
 )
 _NOTHING = "; is a `return` missing?"
+_WITHOUT_SEED = re.compile(r"\breset\(\) got an unexpected keyword argument '(seed|options)'")
+
+
+def reset_hint(error: BaseException) -> str:
+    """Returns the hint that ends the message of an error of `reset`: empty unless its signature is the old one.
+
+    >>> reset_hint(TypeError("Maze.reset() got an unexpected keyword argument 'seed'"))[:30]
+    '; this is the interface of gym'
+    >>> reset_hint(OSError("no simulator"))
+    ''
+    """
+    return _OLD if isinstance(error, TypeError) and _WITHOUT_SEED.search(str(error)) else ""
 
 
 def reset_values(returned: Any) -> tuple[Any, Any]:

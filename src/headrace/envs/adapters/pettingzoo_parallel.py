@@ -23,7 +23,7 @@ from headrace.envs.agents import (
     step_agents,
 )
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
-from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
+from headrace.envs.protocol import Columns, Indices, StepResult
 from headrace.envs.states import EnvironmentStates
 from headrace.envs.tensors import TensorBoundary, boundary_of
 from headrace.errors import SpecError
@@ -33,9 +33,10 @@ from headrace.spec import ArraySpec, check_array
 class ParallelStepper(EnvironmentStates):
     """A `VectorStepper` over environments with several agents.
 
-    Agent k of environment i is lane `i * agents + k`, in the order of `possible_agents`. An environment is reset in the
-    step in which its last agent ends. An agent that ends before waits until then, and so does one that comes later: its
-    lane takes no transitions meanwhile. Environment i is seeded with the seed of its first lane.
+    Agent k of environment i is lane `i * agents + k`, in the order of `possible_agents`. The episode of an environment
+    is over when its last agent ends (`StepResult.over`). An agent that ends before waits until the reset, and one that
+    comes later waits until it comes: its lane takes no transitions meanwhile. Environment i is seeded with the seed of
+    its first lane.
 
     Args:
         envs: the environments, all with the same agents.
@@ -52,14 +53,14 @@ class ParallelStepper(EnvironmentStates):
     >>> rows = new_columns(stepper.observation_signature, 2)
     >>> stepper.reset(rows)
     >>> step = stepper.step({"action": np.array([0, 0])}, rows)
-    >>> step.ended, step.waiting
-    (array([0]), array([], dtype=int64))
+    >>> step.ended, step.waiting, step.over
+    (array([0]), array([], dtype=int64), array([], dtype=int64))
     >>> step = stepper.step({"action": np.array([0, 0])}, rows)
-    >>> step.ended, step.waiting, rows["observation"].tolist()
-    (array([1]), array([0]), [[0, 1, 0], [1, 1, 0]])
+    >>> step.ended, step.waiting, step.over, rows["observation"].tolist()
+    (array([1]), array([0]), array([0, 1]), [[0, 0, 1], [1, 0, 2]])
     """
 
-    autoreset = Autoreset.SAME_STEP
+    autoreset = Autoreset.DISABLED
     lanes_may_wait = True
 
     def __init__(
@@ -80,7 +81,6 @@ class ParallelStepper(EnvironmentStates):
         self.observation_signature = self._columns.observed
         self.action_signature = self._columns.acted
         self._result = StepResult.empty(self.num_envs)
-        self._final = new_columns(self.observation_signature, self.num_envs)
         self._zeros = new_columns(self.observation_signature, 1)
         # The observations of the step before, in the caller's arrays.
         self._row: Columns = {}
@@ -116,18 +116,23 @@ class ParallelStepper(EnvironmentStates):
         Raises:
             ValueError: some lanes of an environment only: its agents begin together.
         """
-        agents = len(self._agents)
-        lanes = np.arange(self.num_envs) if envs is None else envs
-        chosen = np.unique(lanes // agents)
-        if lanes.size < chosen.size * agents:
-            raise ValueError(
-                f"envs: expected all lanes of an environment or none, got {lanes.tolist()}, with {agents} agents each: "
-                "the agents of an environment are reset together"
-            )
-        for i in chosen.tolist():
-            seed = None if seeds is None else int(seeds[i * agents])
+        for i in self._environments_of(envs, "envs"):
+            seed = None if seeds is None else int(seeds[i * len(self._agents)])
             self._reset_one(i, out, seed)
         self._row = out
+
+    def _environments_of(self, lanes: Indices | None, name: str) -> list[int]:
+        """Returns the environments whose lanes these are; None: all. `name` is that of the argument."""
+        if lanes is None:
+            return list(range(len(self.environments)))
+        agents = len(self._agents)
+        chosen: list[int] = np.unique(lanes // agents).tolist()
+        if lanes.size < len(chosen) * agents:
+            raise ValueError(
+                f"{name}: expected all lanes of an environment or none, got {lanes.tolist()}, with {agents} agents "
+                "each: the agents of an environment are reset and stepped together"
+            )
+        return chosen
 
     def _reset_one(self, i: int, out: Columns, seed: int | None) -> None:
         try:
@@ -195,28 +200,34 @@ class ParallelStepper(EnvironmentStates):
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
-        """Steps the environments one after the other; see `VectorStepper.step`."""
-        if active is not None:
-            raise ValueError("active: expected None: the agents of an environment step together")
-        result = self._result
+        """Steps the environments one after the other; see `VectorStepper.step`.
+
+        Raises:
+            ValueError: `active` has some lanes of an environment only: its agents step together.
+        """
+        chosen, result = self._environments_of(active, "active"), self._result
         result.reward.fill(0)
         result.terminated.fill(False)
         result.truncated.fill(False)
-        result.waiting = np.flatnonzero(~self._plays)
+        acts = self._plays.copy()
+        if active is not None:
+            acts[np.setdiff1d(np.arange(self.num_envs), active)] = False
+        result.waiting = np.flatnonzero(~acts)
         elements = list(self._columns.action_elements(actions))
         ended: list[int] = []
-        for i in range(len(self.environments)):
-            ended += self._step_one(i, elements, out)
+        over: list[int] = []
+        for i in chosen:
+            ended_here, is_over = self._step_one(i, elements, out)
+            ended += ended_here
+            if is_over:
+                over += range(self.num_envs)[self._lanes(i)]
         self._row = out
-        result.ended = np.array(ended, np.intp)
-        result.last_observation = self._final
-        # A reset sets the steps of the episode to 0.
-        is_new = np.equal(self._steps, 0)
-        result.restarted = np.flatnonzero(is_new.repeat(len(self._agents))) if is_new.any() else NO_ENVS
+        result.ended, result.over = np.array(ended, np.intp), np.array(over, np.intp)
+        result.last_observation = out
         return result
 
-    def _step_one(self, i: int, elements: Sequence[Any], out: Columns) -> list[int]:
-        """Steps one environment; returns the lanes that ended."""
+    def _step_one(self, i: int, elements: Sequence[Any], out: Columns) -> tuple[list[int], bool]:
+        """Steps one environment; returns the lanes that ended, and whether its episode is over."""
         env, lanes = self.environments[i], self._lanes(i)
         acting = [lane for lane in range(lanes.start, lanes.stop) if self._plays[lane]]
         given = {self._agents[lane - lanes.start]: elements[lane] for lane in acting}
@@ -237,13 +248,9 @@ class ParallelStepper(EnvironmentStates):
         ended = [lane for lane in acting if self._end(i, lane, returned, is_over=is_over)]
         self._steps[i] += 1
         self._unchecked.discard(i)
-        for name, column in out.items():
-            self._final[name][ended] = column[ended]
         self._plays[ended] = False
         self._is_done[ended] = True
-        if is_over or not self._plays[lanes].any():
-            self._reset_one(i, out, None)
-        return ended
+        return ended, is_over or not self._plays[lanes].any()
 
     def _keep(self, lanes: slice, out: Columns) -> None:
         """Writes the observations of the step before, for agents that get none now."""
@@ -284,10 +291,9 @@ class ParallelStepper(EnvironmentStates):
         found = env_attribute(self.environments[0], name)
         return getattr(self.environments[0], name) if found is None else found
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the states of the environments, and which agents play; see `VectorStepper`."""
-        agents = {"plays": self._plays.copy(), "is_done": self._is_done.copy(), "steps": list(self._steps)}
-        return {**super().state_dict(), **agents}
+    def own_state(self) -> dict[str, Any]:
+        """Returns which agents play, and how long."""
+        return {"plays": self._plays.copy(), "is_done": self._is_done.copy(), "steps": list(self._steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the environments, and which agents play; see `VectorStepper`."""

@@ -21,14 +21,19 @@ async function ask(path) {
 
 // ---- history ----
 
+// A table may have any name, also one that every object of JavaScript has, such as "constructor".
+function byName() {
+  return Object.create(null);
+}
+
 function noHistory() {
-  return { number: 0, replays: {}, queues: {}, server: {}, collector: {} };
+  return { number: 0, replays: byName(), queues: byName(), server: byName(), collector: byName() };
 }
 
 function extend(into, from) {
   for (const [name, value] of Object.entries(from)) {
     if (Array.isArray(value)) into[name] = [...(into[name] || []), ...value].slice(-KEPT);
-    else extend((into[name] ||= {}), value);
+    else extend((into[name] ||= byName()), value);
   }
 }
 
@@ -94,7 +99,7 @@ function tableCard(replay, name) {
       ["updates too late", table.ignored_updates], ["resets", table.resets]];
     if (table.max_times_sampled) facts.push(["samples an item", table.max_times_sampled]);
     more.replaceChildren(...facts.map(([title, value]) => make("span", "", `${title} `, make("b", "", short(value)))));
-    const series = (history.replays[replay] || {})[name];
+    const series = (history.replays[replay] || byName())[name];
     if (series) rates.update([series.inserts, series.samples], ago(series.inserts.length), span(series.inserts.length));
   }
   return { node, update };

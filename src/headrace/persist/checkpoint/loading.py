@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from headrace.persist.checkpoint.loaded_rows import fill_metadata, new_store, re
 from headrace.persist.checkpoint.manifest import MANIFEST, Manifest, read_manifest
 from headrace.persist.checkpoint.reading import CheckpointFiles
 from headrace.persist.generator import generator_state
+from headrace.persist.key_of_time import key_after_load
 from headrace.persist.recovery import recover
 from headrace.persist.states import ReplayState
 from headrace.spec import Signature
@@ -139,9 +139,8 @@ def _state_of(manifest: Manifest, signature: Signature, tables: list[TableState[
     unknown = set(manifest.given) - set(signature.columns)
     if unknown or manifest.next_key < 1 or manifest.next_episode < 0:
         raise ValueError(f"expected columns and counters, got {manifest.given}, {manifest.next_key}")
-    # The saved replay went on, and may have used any key since; so no key is below the clock's (replay K1).
-    later = time.time_ns() // 1000 << 10
-    next_key = max(manifest.next_key, later)
+    # The saved replay went on, and may have used any key since (replay K1).
+    next_key = key_after_load(manifest.next_key)
     skipped = (*manifest.skipped_keys, (manifest.next_key, next_key))
     if not all(1 <= first <= after <= next_key for first, after in skipped):
         raise ValueError(f"expected keys that were skipped, got {manifest.skipped_keys}")

@@ -32,6 +32,7 @@ from headrace.persist.disk.manifest import (
 )
 from headrace.persist.disk.rollback import restore_rows, restored_items
 from headrace.persist.disk.rows_file import INDEX, ROWS, cut, open_grown
+from headrace.persist.disk.skipped_keys import SKIPPED
 from headrace.persist.disk.store_files import HEADER, StoreFiles
 from headrace.persist.disk.writer_counts import WRITERS, WriterCounts
 from headrace.persist.generator import generator_record, generator_state
@@ -275,7 +276,19 @@ class Disk:
         # Without the record of its close the store counts as killed.
         remove_own_files(
             self.folder,
-            keep={MANIFEST, ROWS, INDEX, HEADER, PADDINGS, HASHES, DURABLE, RELEASED, WRITERS, *current},
+            keep={
+                MANIFEST,
+                ROWS,
+                INDEX,
+                HEADER,
+                PADDINGS,
+                SKIPPED,
+                HASHES,
+                DURABLE,
+                RELEASED,
+                WRITERS,
+                *current,
+            },
         )
         if closed is not None:
             # The record must not come back after a failure of the machine: its items are gone.

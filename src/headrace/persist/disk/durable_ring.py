@@ -43,7 +43,7 @@ from headrace.tables.items.layout import (
     UPDATES,
 )
 from headrace.tables.items.passes import pin_items
-from headrace.tables.new_items import NewItems
+from headrace.tables.new_items import ItemsLeft, NewItems
 from headrace.tables.windows.buffer import WindowBuffer
 
 JOURNAL_WORDS = journal.words_for(1024)
@@ -189,7 +189,7 @@ class DurableRing(ItemRing):
         try:
             self.insert(new)
         except StoreFull as error:
-            raise self._refused(error, new) from error.__cause__
+            raise ItemsLeft(error, new) from error.__cause__
 
     def _insertion(
         self,

@@ -10,6 +10,7 @@ hashes            the hash of each page of rows that was not taken since; mapped
 closed.json       after an orderly close: the random generator, exact counters, checksums
 durable           the last durable point, once there is one; `released` beside it (`durable_point.py`)
 paddings.json     the values of padded rows
+skipped.json      keys that no item was given, if a shard of a replay skipped some when it was started again
 writers           the numbers of items of clients' writers, once there was one; mapped
 """
 
@@ -23,13 +24,14 @@ from headrace.persist.disk.closed_store import CLOSED, HASHES
 from headrace.persist.disk.durable_point import DURABLE, RELEASED
 from headrace.persist.disk.manifest import MANIFEST
 from headrace.persist.disk.rows_file import INDEX, ROWS
+from headrace.persist.disk.skipped_keys import SKIPPED
 from headrace.persist.disk.store_files import HEADER
 from headrace.persist.disk.writer_counts import WRITERS
 from headrace.system import lock, need_linux
 
 PADDINGS = "paddings.json"
 # Files that are written beside those they replace.
-_REPLACED = (MANIFEST, PADDINGS, CLOSED, DURABLE)
+_REPLACED = (MANIFEST, PADDINGS, SKIPPED, CLOSED, DURABLE)
 _OWN_FILES = (
     ROWS,
     INDEX,

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
 from headrace.persist.disk.mapped_file import mapped_file
+from headrace.persist.disk.skipped_keys import read_skipped, write_skipped
 from headrace.store.memory.arena import Arena
 from headrace.store.memory.arena_layout import ArenaLayout
+from headrace.tables.distribution import SkippedKeys
 
 # The words; the generations of the tables follow them.
 _MAGIC, _VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS = 0, 1, 2, 3, 4, 5, 16
@@ -65,6 +67,7 @@ class DiskHeader:
         self._words: NDArray[np.int64] = arrays["words"]  # type: ignore[assignment]
         self._given: NDArray[np.uint8] = arrays["given"]  # type: ignore[assignment]
         self._columns = columns
+        self._folder = path.parent
         if is_new:
             self._words[[_NEXT_KEY, _KEY_NOW]] = 1
             self._words[[_MAGIC, _VERSION]] = _MAGIC_NUMBER, _THIS_VERSION
@@ -124,6 +127,14 @@ class DiskHeader:
         """Reserves keys from `next_key` on; returns the first that is not reserved."""
         self.next_key = next_key + _KEYS_AHEAD
         return next_key + _KEYS_AHEAD
+
+    def read_skipped(self) -> SkippedKeys:
+        """See `read_skipped` of `skipped_keys.py`."""
+        return read_skipped(self._folder)
+
+    def write_skipped(self, skipped: SkippedKeys) -> None:
+        """See `write_skipped` of `skipped_keys.py`."""
+        write_skipped(self._folder, skipped)
 
     @property
     def given(self) -> frozenset[str]:

@@ -16,11 +16,12 @@ from headrace.persist.disk.durable_point import DURABLE
 from headrace.persist.disk.folder import lock_to_read, need_disk
 from headrace.persist.disk.manifest import is_store, map_store, read_store_manifest, signature_of
 from headrace.persist.disk.rows_file import INDEX, ROWS
+from headrace.persist.disk.skipped_keys import read_skipped
 from headrace.persist.disk.store_files import StoreFiles
 from headrace.persist.recovery import recover
 from headrace.store.layout import REFERENCES
 from headrace.store.memory.arena import Arena
-from headrace.tables.distribution import SkippedKeys, slots_of
+from headrace.tables.distribution import slots_of
 from headrace.tables.items.layout import LIVE, ItemArrays
 
 __all__ = ["StoredReplay", "is_store"]
@@ -42,13 +43,10 @@ class StoredReplay(Closing):
         store: the rows.
         tables: the name of each table to the number of its items.
         items: the name of each table to its items.
-        next_key, skipped_keys: above the keys of all items; none, because files do not tell which keys no item was
-            given.
+        next_key, skipped_keys: above the keys of all items, and the keys that no item was given.
         final_columns: those that final rows are given.
         is_closed: whether this object is.
     """
-
-    skipped_keys: SkippedKeys = ()
 
     def __init__(self, folder: Path) -> None:
         need_disk(f"{folder}, a store on disk")
@@ -71,6 +69,7 @@ class StoredReplay(Closing):
                 folder, self.store, manifest.tables, is_new=False, open_arena=Arena.copy_on_write
             )
             self.final_columns = files.header.given
+            self.skipped_keys = read_skipped(folder)
             self._check_state(files)
             self.items = self._recovered(files)
             self.tables = {name: int(arrays.ring[LIVE]) for name, arrays in self.items.items()}

@@ -18,7 +18,8 @@ from headrace.store.block import EpisodeBoundary, LaneBlock, WrittenSteps
 from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.description.rules import Rule
 from headrace.tables.items.layout import CONTINUE, SELECTED, WHOLE
-from headrace.tables.new_items import NewItems
+from headrace.tables.live_table import LiveTable
+from headrace.tables.new_items import ItemsLeft, NewItems
 from headrace.tables.pending import Pending
 from headrace.tables.windows.buffer import Windows
 
@@ -67,6 +68,8 @@ class Intake:
         ]
         self.made: list[Made] | None = None
         self.refused: Exception | None = None
+        # Items of stored rows for which there was no memory, since `refused` was raised last.
+        self._left_out = 0
         self.is_given = False
         self.source = -1
         # In a step that is a transition of every lane, rules of single rows come first.
@@ -109,6 +112,9 @@ class Intake:
     def raise_refused(self) -> None:
         """See `WriterLike.raise_refused`."""
         error, self.refused = self.refused, None
+        left_out, self._left_out = self._left_out, 0
+        if isinstance(error, StoreFull):
+            error = stored_without_items(error, left_out)
         if error is not None:
             raise error
 
@@ -127,8 +133,7 @@ class Intake:
             ends: which lanes hold nothing and which episodes end; None for a transition of every lane.
 
         Raises:
-            StoreFull: no memory for the items; nothing changed. If the step is stored all the same, the error is in
-                `refused`.
+            StoreFull: no memory for the items; nothing changed. If the step is stored all the same, see `_leave_out`.
         """
         only = self._only
         if only is not None and only.given is None:
@@ -140,25 +145,25 @@ class Intake:
                 and table.takes_at_once(block.lanes)
             ):
                 # The number of items is that of the lanes, because counting them takes 5 % of a step of one lane.
-                row, key = block.kernel.row, self._keys.take(block.lanes)
+                key = self._keys.take(block.lanes)
                 try:
                     table.append(block, None, buffer, key)
-                except StoreFull as error:
-                    self._note_unless_stored(block, row, error)
+                except ItemsLeft as error:
+                    self._leave_out(table, error, error.items)
                 return
             most = block.lanes
             if ends is not None:
                 most = buffer.most(most, len(ends.ended) + ends.final.tobytes().count(1))
             if table.takes_at_once(most):
-                row, key, items = block.kernel.row, self._keys.ahead(most), table.ring.items
-                before = items.inserted
+                key, items = self._keys.ahead(most), table.ring.items
+                before, kept = items.inserted, 0
                 try:
                     table.append(block, ends, buffer, key)
-                except StoreFull as error:
-                    self._note_unless_stored(block, row, error)
+                except ItemsLeft as error:
+                    kept = self._leave_out(table, error, error.items)
                 finally:
                     # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
-                    made = items.inserted - before
+                    made = items.inserted - before + kept
                     self._keys.next = key + made
                     if self.made is not None and made:
                         self.made.append((0, range(key, key + made)))
@@ -176,12 +181,6 @@ class Intake:
         self._replay.check_open()
         for table in self._customs:
             table.ring.check()
-
-    def _note_unless_stored(self, block: LaneBlock, row: int, error: StoreFull) -> None:
-        """Notes an error that kept items of a step out; raises it if the step at `row` is not stored either."""
-        if block.kernel.row == row:
-            raise error
-        self.refused = self.refused or error
 
     def _commit_anyway(self, block: LaneBlock, ends: EpisodeBoundary | None) -> None:
         """Does `commit` for a step that is stored in any case: items that cannot be inserted are refused."""
@@ -360,7 +359,12 @@ class Intake:
         keys = _NO_KEYS if given_key is None else np.array([given_key], np.uint64)
         shape = np.array([[length, 0, 0]], np.uint32)
         priorities = live.new_priorities if priority is None else np.array([float(priority)])
-        live.offer(NewItems(key, np.array([start]), shape, priorities, keys, self.source), self._pending)
+        new = NewItems(key, np.array([start]), shape, priorities, keys, self.source)
+        try:
+            live.offer(new, self._pending)
+        except StoreFull:
+            new.unpin(self._store.pins)
+            raise
         return key
 
     def first_of_last(self, length: int, lane: int) -> int:
@@ -377,6 +381,8 @@ class Intake:
     def _make_of_ends(
         self, block: LaneBlock, rows: NDArray[np.int64], lanes: NDArray[np.int64], end: int | None = None
     ) -> None:
+        if block.last < 0:  # All their steps are in another store.
+            return
         for each in self._windows:
             self._offer(each, each.of_ends(block, rows, lanes, end))
 
@@ -396,8 +402,12 @@ class Intake:
             if of.given is not None:
                 self._check_priorities(of, new)
             of.table.offer(new, self._pending)
+        except StoreFull as error:
+            inserted = of.table.inserts - before
+            self._note_made(inserted + self._leave_out(of.table, error, new.after(inserted)))
         except Exception as error:  # Also what a selector or rate limiter of the user's own raises.
-            self._refuse(error, count, of.table.inserts - before)
+            self._note_made(of.table.inserts - before)
+            self.refused = self.refused or error
 
     def _check_priorities(self, of: RuleWindows, new: NewItems) -> None:
         """Releases the pages of new items for which too few priorities were given.
@@ -420,14 +430,27 @@ class Intake:
             "in reach"
         )
 
-    def _refuse(self, error: Exception, count: int, inserted: int) -> None:
-        """Notes that only so many of the `count` items that were made last are in their table."""
+    def _note_made(self, count: int) -> None:
+        """Notes that only the first `count` of the items that were noted last exist."""
         if self.made:
             number, keys = self.made[-1]
-            self.made[-1] = number, keys[:inserted]
-        if isinstance(error, StoreFull):
-            error = stored_without_items(error, count - inserted)
+            self.made[-1] = number, keys[:count]
+
+    def _leave_out(self, table: LiveTable, error: StoreFull, items: NewItems) -> int:  # noqa: ARG002 - see subclass
+        """Refuses items of stored rows, for which there is no memory.
+
+        Args:
+            table: of the items.
+            error: says what there is no memory for.
+            items: still pinned.
+
+        Returns:
+            The number of them that exist all the same.
+        """
+        items.unpin(self._store.pins)
+        self._left_out += len(items)
         self.refused = self.refused or error
+        return 0
 
 
 def _of_lanes(ends: EpisodeBoundary | None, lanes: slice) -> EpisodeBoundary | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.block import LaneBlock
+from headrace.store.left_lanes import LeftLanes
 from headrace.store.staging import Stage
 from headrace.store.store import Store
 
@@ -79,6 +80,11 @@ class Lanes:
         """Lets lanes of a later writer go on in the rest of the present pages; `release` follows."""
         for block in self.blocks:
             block.leave()
+
+    def suspend(self) -> LeftLanes | None:
+        """Gives back all pages in the midst of episodes; see `LaneBlock.suspend`. Several blocks never go on."""
+        left = [block.suspend() for block in self.blocks]
+        return left[0] if len(left) == 1 else None
 
     def release(self) -> list[int]:
         """Forgets all pages; returns those that are to be given back."""

@@ -440,7 +440,20 @@ class RowWriter:
         if self._intake.makes_items_of_the_next_step():
             self._wait_for_room()
 
+    @property
+    def lacks_memory(self) -> bool:
+        """Whether pending items wait for memory or disk space."""
+        return bool(self._pending.without_memory)
+
+    def insert_pending(self) -> None:
+        """Tries again to insert the pending items that wait for memory or disk space."""
+        with self._lock:
+            for table in tuple(self._pending.without_memory):
+                self._replay.live_table(table).apply_pending()
+
     def _wait_for_pending(self, most: int, timeout: float | None) -> None:
+        if self.lacks_memory:
+            self.insert_pending()
         wait_until_pending(self._pending, most, self._lock, self._replay.clock, timeout)
 
     def abandon(self) -> None:

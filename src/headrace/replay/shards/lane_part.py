@@ -100,7 +100,7 @@ class LanePart:
         self._lost += getattr(error, "pending", 0)
 
     def take_lost(self) -> int:
-        """Returns the number of items that were lost with the shard since the last call of this."""
+        """Returns the number of items on their way when the shard was lost, since the last call of this."""
         lost, self._lost = self._lost, 0
         return lost
 

@@ -17,6 +17,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.errors import Closed, Disconnected, HeadraceError, SpecError
 from headrace.forking import HomeProcess
+from headrace.replay.given_priorities import checked_priorities
 from headrace.replay.intake.lane_count import checked_lanes
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
@@ -297,7 +298,7 @@ class ShardedReplay(DrawsBatches, Closing):
         self.check_open()
         self._check_table(table)
         wanted = checked_keys(keys)
-        values = np.ascontiguousarray(priorities, np.float64).reshape(-1)
+        values = checked_priorities(priorities)
         if len(wanted) != len(values):
             raise ValueError(
                 f"update_priorities: expected as many priorities as keys, got {len(values)} and {len(wanted)}"

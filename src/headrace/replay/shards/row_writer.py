@@ -314,19 +314,21 @@ class ShardedRowWriter:
         """See `WriterLike.flush`.
 
         Raises:
-            Disconnected: items were lost with a shard since the last call; `.pending` is their number.
+            Disconnected: a shard was lost since the last call, and `.pending` items are not known to be stored.
         """
         self._wait(lambda writer, left: writer.flush(left, durable), timeout)
         self._raise_lost()
         self._check_replay()
 
     def _raise_lost(self) -> None:
-        """Raises `Disconnected` if items were lost since the last call of this."""
+        """Raises `Disconnected` if items were on their way to a lost shard since the last call of this."""
         lost = {part.shard.number: part.take_lost() for part in self._parts}
         if any(lost.values()):
             numbers = ", ".join(str(number) for number, count in lost.items() if count)
             raise Disconnected(
-                f"{sum(lost.values())} items were lost with shards {numbers}", pending=sum(lost.values())
+                f"{sum(lost.values())} items on their way to shards {numbers}, which are lost, are not known to be "
+                "stored: one that comes back may have them",
+                pending=sum(lost.values()),
             )
 
     def _wait(self, call: Callable[..., None], timeout: float | None) -> None:

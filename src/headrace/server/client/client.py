@@ -5,10 +5,11 @@ from __future__ import annotations
 import ssl
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
-from headrace.checks import check_count, check_kind, check_timeout
+from headrace.checks import check_count, check_kind, check_seconds, check_timeout
 from headrace.closing import Closing
 from headrace.errors import SpecError
 from headrace.server.addresses import parse_address
@@ -155,9 +156,15 @@ class Client(Closing):
         self._session.repeated(Ping())
         return time.perf_counter() - began
 
-    def statistics(self) -> ServerStatistics:
-        """Returns one frozen record of the server: connections, errors, bytes, and its replays and queues."""
-        return statistics_of(self._session.repeated(GetServerStatistics()))
+    def statistics(self, *, timeout: float | None = None) -> ServerStatistics:
+        """Returns one frozen record of the server: connections, errors, bytes, and its replays and queues.
+
+        Args:
+            timeout: in seconds, for the call with its retries, beside which the network has a second; None: that of the
+                client.
+        """
+        answer, _ = self._session.exchanged(GetServerStatistics(), timeout=check_seconds(timeout))
+        return statistics_of(answer)
 
     def checkpoint(self) -> dict[str, Path]:
         """Saves each replay of the server to the server's directory for checkpoints, however long that takes.
@@ -176,7 +183,7 @@ class Client(Closing):
         """Ends the connection, and every wait with `Closed`. A second call does nothing.
 
         It waits until the items of open writers are applied and the samples on their way to queues are stored, at most
-        `timeout` seconds. After an exception a `with` block does not wait.
+        `timeout` seconds. After an exception a `with` block does not wait, and a `ResourceWarning` counts them.
 
         Raises:
             DeadlineExceeded, Disconnected: some are not; `.pending` is their number. The client is closed.
@@ -187,8 +194,19 @@ class Client(Closing):
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
             self.close()
-        else:
+            return
+        try:
+            items, samples = self._session.unconfirmed
+        finally:  # Also after another Ctrl-C.
             self._session.abandon()
+        if items or samples:
+            # Rules: replay I6
+            warnings.warn(
+                f"a client was left by an exception with up to {items} items and {samples} samples that are not known "
+                "to be stored; those on their way are lost",
+                ResourceWarning,
+                stacklevel=2,
+            )
 
     def __repr__(self) -> str:
         return f"<Client of {self._session.peer}>"

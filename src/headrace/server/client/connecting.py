@@ -16,8 +16,8 @@ from headrace.errors import AuthenticationError, Closed, DeadlineExceeded, Disco
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, ProtocolError
 from headrace.leases.messages import Goodbye, Hello
-from headrace.leases.tls_channel import TlsChannel
-from headrace.leases.tls_session import TlsSession
+from headrace.leases.tls.channel import TlsChannel
+from headrace.leases.tls.session import TlsSession
 from headrace.server.addresses import Address
 from headrace.server.auth import NONCE_NBYTES, is_proof, new_nonce, proof
 from headrace.server.client.blocks import MappedBlocks
@@ -87,11 +87,13 @@ class WriterChannel(NamedTuple):
         channel: to the server.
         shared_nbytes: memory that one writer may share with the server; 0 over TCP.
         packer: of payloads to the server; None: they are not compressed.
+        payload_nbytes: bytes of the largest payload that the server takes.
     """
 
     channel: Channel
     shared_nbytes: int
     packer: PayloadPacker | None = None
+    payload_nbytes: int = LARGEST_PAYLOAD
 
 
 def connect(access: ServerAccess) -> Link:
@@ -115,7 +117,8 @@ def connect_writers(access: ServerAccess) -> WriterChannel:
     channel, welcome, _, packer = _welcomed(access, may_map)
     channel.expect(Hello | Goodbye | answers.Done | writing.WriterAnswer, writing.LARGEST_ANSWER_NBYTES, 0)
     shared_nbytes = writing.MOST_SHARED_NBYTES if may_map and welcome.in_place else 0
-    return WriterChannel(channel, shared_nbytes, packer)
+    payload_nbytes = LARGEST_PAYLOAD if welcome.payload_nbytes is UNSET else welcome.payload_nbytes
+    return WriterChannel(channel, shared_nbytes, packer, payload_nbytes)
 
 
 def _welcomed(access: ServerAccess, may_map: bool) -> _Welcomed:

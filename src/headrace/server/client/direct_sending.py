@@ -78,7 +78,7 @@ class DirectSending:
         if cython.compiled:
             if not self._is_possible or not self._lock.take_now():
                 return False
-            if not (self._channel._waiting or self._channel._is_held):
+            if not (self._channel._unsent.nbytes or self._channel._is_held):
                 return True
             self._lock.give()
         return False
@@ -112,6 +112,6 @@ class DirectSending:
                     if rows is not None:
                         pieces.append(rows[row].data)
                     self._channel.bytes_out += taken
-                    self._channel._keep(pieces, (), taken)
+                    self._channel._unsent.keep(pieces, (), taken)
             finally:
                 self._lock.give()

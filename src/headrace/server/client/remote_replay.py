@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from headrace.checks import check_count
 from headrace.closing import Closing
 from headrace.errors import Closed
+from headrace.replay.given_priorities import checked_priorities
 from headrace.replay.intake.writer import Writer
 from headrace.replay.item_keys import checked_keys
 from headrace.replay.items_by_key import batches_of, wanted_keys
@@ -202,7 +203,7 @@ class RemoteReplay(DrawsBatches, Closing):
         """Sets the priorities of items; see `Replay.update_priorities`."""
         self._check_table(table)
         wanted = checked_keys(keys).astype("<u8", copy=False)
-        values = np.ascontiguousarray(priorities, "<f8").reshape(-1)
+        values = checked_priorities(priorities).astype("<f8", copy=False)
         request = UpdatePriorities(replay=self._name, table=table, keys=len(wanted))
         return int(self._calls.repeated(request, wanted.tobytes() + values.tobytes()).value)
 

@@ -128,11 +128,13 @@ class Session:
 
     def once(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """See `Connected.once`."""
-        return self._once(request, payload, owner)[0]
+        return self._once(request, payload, owner, None)[0]
 
-    def _once(self, request: Request, payload: Payload, owner: object) -> tuple[Any, Payload]:
-        link = self.link()
-        return link.wait(link.begin(request, payload, owner), self.timeout)
+    def _once(
+        self, request: Request, payload: Payload, owner: object, timeout: float | None
+    ) -> tuple[Any, Payload]:
+        link = self.link(timeout)
+        return link.wait(link.begin(request, payload, owner), self._network_timeout(timeout))
 
     def lasting(self, request: Request, owner: object = None) -> Any:
         """See `Connected.lasting`."""
@@ -143,15 +145,25 @@ class Session:
         """See `Connected.repeated`."""
         return self.exchanged(request, payload, owner)[0]
 
+    @cython.annotation_typing(False)
     def exchanged(
-        self, request: Request, payload: Payload = b"", owner: object = None
+        self,
+        request: Request,
+        payload: Payload = b"",
+        owner: object = None,
+        timeout: float | None = None,
     ) -> tuple[Any, Payload]:
-        """Returns the answer to a request and its payload; see `Connected.repeated`."""
-        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        """Returns the answer to a request and its payload; see `Connected.repeated`.
+
+        Args:
+            timeout: of the call, in seconds, beside which the network has a second; None: that of the client.
+        """
+        seconds = self.timeout if timeout is None else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return self._once(request, payload, owner)
+                return self._once(request, payload, owner, timeout)
             except Disconnected:
                 if deadline is not None and time.monotonic() + pause > deadline:
                     raise
@@ -188,6 +200,14 @@ class Session:
                 self._wait_for_samples()
         finally:
             self.abandon()
+
+    @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """Number of items of writers, at most, and of samples that are not known to be stored."""
+        if self._forks != forking.forks or self._is_closed:
+            return 0, 0
+        items = 0 if self._writers is None else self._writers.unacknowledged
+        return items, sum(stream.owed for stream in self._samples)
 
     def abandon(self) -> None:
         """Ends the connections, and every wait with `Closed`. A second call does nothing."""

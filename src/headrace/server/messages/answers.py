@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.leases.messages import Goodbye, Hello, Message
 from headrace.server.messages.failures import Failure
-from headrace.server.queue_core import BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
 from headrace.server.statistics import ConnectionCounts
 from headrace.statistics import ReplayStatistics, TableDistribution, TableStatistics
 
@@ -34,9 +34,15 @@ class Failed(Answer, kw_only=True):
 
 
 class Count(Answer, kw_only=True):
-    """A number."""
+    """A number.
+
+    Attributes:
+        value: the number.
+        publisher: of a version of weights: a random number > 0 of the object that published them; 0: not told.
+    """
 
     value: int
+    publisher: int = 0
 
 
 class Flag(Answer, kw_only=True):
@@ -62,11 +68,17 @@ class Saved(Answer, kw_only=True):
 
 
 class ServerRecord(Answer, kw_only=True):
-    """Statistics of the server."""
+    """Statistics of the server.
+
+    Attributes:
+        counts, replays, queues: see `ServerStatistics`.
+        closed: names of the replays that are closed, which have no record.
+    """
 
     counts: ConnectionCounts
     replays: dict[str, ReplayStatistics]
     queues: dict[str, BatchQueueInfo]
+    closed: list[str] = msgspec.field(default_factory=list)
 
 
 class ReplayRecord(Answer, kw_only=True):

@@ -65,3 +65,12 @@ def unpacked_arrays(payload: Payload, forms: Sequence[Form]) -> list[NDArray[Any
         arrays.append(flat.reshape(form.shape))
         offset += size
     return arrays
+
+
+def checked_bools(array: NDArray[Any]) -> NDArray[Any]:
+    """Returns an array that a peer has written; a byte of a bool that is neither 0 nor 1 is True, in a copy.
+
+    >>> checked_bools(np.array([0, 1, 7], np.uint8).view(np.bool_)).view(np.uint8)
+    array([0, 1, 1], dtype=uint8)
+    """
+    return array.view(np.uint8) != 0 if array.dtype.kind == "b" else array

@@ -80,6 +80,7 @@ class Welcome(Message):
         in_place: whether large batches come in shared memory.
         served: by name.
         compresses: whether payloads may be compressed in both directions; unset: they may not.
+        payload_nbytes: bytes of the largest payload that the server takes; unset: those of the protocol.
     """
 
     mac: bytes
@@ -87,6 +88,7 @@ class Welcome(Message):
     in_place: bool
     served: dict[str, Served]
     compresses: bool | msgspec.UnsetType = msgspec.UNSET
+    payload_nbytes: int | msgspec.UnsetType = msgspec.UNSET
 
 
 RefusalKind: TypeAlias = Literal["authentication", "protocol", "closed"]

@@ -257,13 +257,25 @@ class OfWeights(Request, kw_only=True):
 
 
 class AwaitVersion(OfWeights, kw_only=True):
-    """Asks for `Count`, the version of the newest set, as soon as it is above `known`."""
+    """Asks for `Count`, the version of the newest set, as soon as it is another than the client has.
+
+    Attributes:
+        known: the version that the client has.
+        publisher: of that set (`Count`); 0: any.
+    """
 
     known: int
+    publisher: int = 0
 
 
 class GetWeights(OfWeights, kw_only=True):
-    """Asks for `Count`, the version of the newest set, with the set behind it."""
+    """Asks for `Count`, the version of the newest set, with the set behind it.
+
+    Attributes:
+        layout: fingerprint of the names, shapes and dtypes that the client expects.
+    """
+
+    layout: str
 
 
 class ReturnBlocks(Message):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.server.messages.columns import checked_bools
 from headrace.spec import Signature
 
 MAX_IN_FLIGHT = 64
@@ -78,10 +79,8 @@ class SampleLayout:
         return [samples[name] for name in self._names]
 
     def checked(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Returns leaves that a peer has written; a byte of a bool that is neither 0 nor 1 is True."""
-        if not self.has_bools:
-            return list(columns)
-        return [column.view(np.uint8) != 0 if column.dtype.kind == "b" else column for column in columns]
+        """Returns leaves that a peer has written; see `checked_bools`."""
+        return [checked_bools(column) for column in columns] if self.has_bools else list(columns)
 
 
 def _aligned(nbytes: int) -> int:

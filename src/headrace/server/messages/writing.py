@@ -108,6 +108,7 @@ class WriterState(WriterMessage, kw_only=True):
         waits: whether an operation waits for a page.
         streams: of each rule whose windows go on over the ends of episodes, int64[2, lanes]: the number of rows in the
             stream of each lane, and whether the lane waits.
+        lacks_memory: whether pending items wait for memory or disk space.
         made: of the items made since the last state: number of the operation or recorded step, of the rule, first key,
             and count.
         refused: an error that kept items of stored rows from being made.
@@ -122,6 +123,7 @@ class WriterState(WriterMessage, kw_only=True):
     streams: list[bytes] = msgspec.field(default_factory=list)
     taken: dict[str, int] = msgspec.field(default_factory=dict)
     tables: dict[str, int] = msgspec.field(default_factory=dict)
+    lacks_memory: bool = False
     made: list[tuple[int, int, int, int]] = msgspec.field(default_factory=list)
     refused: Failure | None = None
 

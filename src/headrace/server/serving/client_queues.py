@@ -35,7 +35,8 @@ from headrace.server.messages.requests import (
     TakeTail,
 )
 from headrace.server.messages.samples import COUNT_NBYTES
-from headrace.server.queue_core import Array, BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
+from headrace.server.queue_places import Array
 from headrace.server.serving.batches.batch_sender import BatchSender
 from headrace.server.serving.client_blocks import ClientBlocks
 from headrace.server.serving.queue_sender import QueueSender, SharedSamples

@@ -84,9 +84,7 @@ class ClientRequests:
             services.queues, self._sender, services.limits.payload_nbytes, in_place=arena is not None
         )
         self._weights = ClientWeights(services.weights, self._sender)
-        self._writers = ClientWriters(
-            services.served, send, services.limits.lanes, in_place=arena is not None
-        )
+        self._writers = ClientWriters(services.served, send, services.limits, in_place=arena is not None)
         # Numbers of requests for a checkpoint; another thread takes them out.
         self._saves: set[int] = set()
 

@@ -15,7 +15,7 @@ from headrace.clock import Clock
 from headrace.errors import AuthenticationError, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError, MissingMessages
-from headrace.leases.frames import Frame, ProtocolError
+from headrace.leases.frames import LARGEST_PAYLOAD, Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.compression import zstd
 from headrace.server.compression.choice import CompressedColumns
@@ -222,6 +222,7 @@ class ServedConnection:
                 in_place=in_place,
                 served=self._host.served.described,
                 compresses=UNSET if packer is None else True,
+                payload_nbytes=largest if largest < LARGEST_PAYLOAD else UNSET,
             )
         )
 

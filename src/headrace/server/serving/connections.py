@@ -17,8 +17,8 @@ from headrace.leases.checking import LeaseError
 from headrace.leases.frames import ProtocolError, encoded
 from headrace.leases.messages import VERSION, Hello
 from headrace.leases.selector import PeerSelector
-from headrace.leases.tls_channel import TlsChannel
-from headrace.leases.tls_session import TlsSession
+from headrace.leases.tls.channel import TlsChannel
+from headrace.leases.tls.session import TlsSession
 from headrace.server.addresses import Address
 from headrace.server.compression.payload_work import PayloadWork
 from headrace.server.limits import Limits
@@ -162,14 +162,15 @@ class Connections:
 
     def server_record(self, number: int) -> ServerRecord:
         """See `Host.server_record`."""
+        replays = {}
+        for name, replay in self.served.replays.items():
+            with suppress(Closed):
+                replays[name] = replay.statistics()
         return ServerRecord(
             number=number,
             counts=self._counts(),
-            replays={
-                name: replay.statistics()
-                for name, replay in self.served.replays.items()
-                if not replay.is_closed
-            },
+            replays=replays,
+            closed=[name for name in self.served.replays if name not in replays],
             queues={name: queue.statistics() for name, queue in self.served.queues.items()},
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -12,6 +13,8 @@ from headrace.server.addresses import Address
 from headrace.system import need_linux
 
 _BACKLOG = 1024
+# Bytes of the longest path of a Unix socket. Python's error for a longer one has no number.
+_LONGEST_PATH = 107
 
 
 class ListeningSocket:
@@ -66,6 +69,10 @@ def _tcp_socket(address: Address) -> socket.socket:
 
 def _unix_socket(path: str) -> socket.socket:
     need_linux("unix:// addresses", "Unix sockets with descriptors", "Use a tcp:// address instead")
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise OSError(
+            errno.ENAMETOOLONG, f"expected a path of at most {_LONGEST_PATH} bytes; choose a shorter one"
+        )
     _remove_stale(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.checks import check_mapping
+from headrace.checks import check_mapping, is_name
 from headrace.replay.public import Replay, core_of
 from headrace.replay.replay import ReplayCore
 from headrace.server.batch_queue import BatchQueue
@@ -32,8 +32,10 @@ class ServedObjects:
         if not served:
             raise ValueError("served: expected at least one Replay, BatchQueue or Weights, got none")
         for name, each in served.items():
-            if type(name) is not str or not name:
-                raise ValueError(f"served: expected names that are non-empty strings, got {name!r}")
+            if not is_name(name):
+                raise ValueError(
+                    f"served: expected names that are non-empty strings and fit into UTF-8, got {name!r}"
+                )
             if not isinstance(each, Replay | BatchQueue | Weights):
                 raise TypeError(
                     f"served: {name!r}: expected a Replay, BatchQueue or Weights of this process, "

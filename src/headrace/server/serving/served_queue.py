@@ -14,7 +14,9 @@ from headrace.leases.selector import PeerSelector
 from headrace.server.batch_queue import BatchQueue, core_of
 from headrace.server.messages.sample_blocks import BlockLayout
 from headrace.server.messages.samples import SampleLayout
-from headrace.server.queue_core import Array, BatchQueueInfo, QueueCore
+from headrace.server.queue_core import QueueCore
+from headrace.server.queue_info import BatchQueueInfo
+from headrace.server.queue_places import Array
 
 if not cython.compiled:
     from headrace.kernels.kinds import Bool

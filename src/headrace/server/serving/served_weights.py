@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from headrace.errors import SpecError
 from headrace.leases.selector import PeerSelector
 from headrace.server.messages.answers import Count
 from headrace.server.messages.requests import AwaitVersion, GetWeights, OfWeights
@@ -12,6 +13,8 @@ from headrace.server.serving.requests.request_numbers import check_unused
 from headrace.server.weight_core import WeightCore
 
 _MOST_WAITING = 1024
+# No version: the set that a client has is of another publisher.
+_NONE = -1
 
 
 class ServedWeights:
@@ -38,19 +41,20 @@ class ServedWeights:
     def _tell(self) -> None:
         version = self.core.newest.version
         for key, (known, call) in tuple(self._waiting.items()):
-            if version > known:
+            if version != known:
                 del self._waiting[key]
                 call(version)
 
-    def wait(self, key: object, known: int, call: Callable[[int], None]) -> None:
-        """Makes a call with the newest version when it is above `known`.
+    def wait(self, key: object, known: int, publisher: int, call: Callable[[int], None]) -> None:
+        """Makes a call with the newest version when it is not the set that the caller has.
 
         Args:
             key: of this wait, for `leave`.
             known: version that the caller has.
+            publisher: of that set; 0: any.
             call: made once.
         """
-        self._waiting[key] = known, call
+        self._waiting[key] = known if publisher in (0, self.core.publisher) else _NONE, call
         self._tell()
 
     def leave(self, key: object) -> None:
@@ -90,22 +94,32 @@ class ClientWeights:
         """
         served = self._weights.get(request.weights)
         if served is None:
-            raise KeyError(f"no weights {request.weights!r}; there are {', '.join(map(repr, self._weights))}")
+            known = ", ".join(map(repr, self._weights)) or "none"
+            raise KeyError(f"no weights {request.weights!r}; there are {known}")
         number = request.number
         match request:
-            case GetWeights():
+            case GetWeights(layout=layout):
+                # Rules: server CL8
+                if layout != served.core.layout.fingerprint:
+                    raise SpecError(
+                        f"weights {request.weights!r}: the server has others than the receiver was made for, with "
+                        "other names, shapes or dtypes; make a receiver of those that are served"
+                    )
                 version, data = served.core.newest
-                self._sender.send(Count(number=number, value=version), parts=[data.data])
-            case AwaitVersion(known=known):
+                answer = Count(number=number, value=version, publisher=served.core.publisher)
+                self._sender.send(answer, parts=[data.data])
+            case AwaitVersion(known=other, publisher=publisher):
                 check_unused((number,), self._waiting)
                 if len(self._waiting) >= _MOST_WAITING:
                     raise RuntimeError(f"expected at most {_MOST_WAITING} waits for weights of one client")
                 self._waiting[number] = served
-                served.wait((self, number), known, lambda version: self._answer(number, version))
+                served.wait(
+                    (self, number), other, publisher, lambda version: self._answer(number, version, served)
+                )
 
-    def _answer(self, number: int, version: int) -> None:
+    def _answer(self, number: int, version: int, served: ServedWeights) -> None:
         self._waiting.pop(number, None)
-        self._sender.send(Count(number=number, value=version))
+        self._sender.send(Count(number=number, value=version, publisher=served.core.publisher))
 
     def cancel(self, number: int) -> None:
         """Ends the wait of a request without an answer."""

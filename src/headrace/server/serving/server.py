@@ -13,7 +13,7 @@ from typing import Self
 from headrace.checks import check_path, check_timeout
 from headrace.errors import CheckpointError, Closed, HeadraceError
 from headrace.leases.selector import PeerSelector
-from headrace.leases.tls_session import TlsSession
+from headrace.leases.tls.session import TlsSession
 from headrace.replay.public import Replay
 from headrace.server.addresses import Address, parse_address
 from headrace.server.auth import token_bytes

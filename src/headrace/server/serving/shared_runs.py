@@ -32,7 +32,8 @@ class SharedRuns(Generic[Result]):
         self._name = name
         self._changed = SignalSafeCondition()
         self._asked: list[Callable[[Result | Exception], None]] = []
-        self._is_busy = False
+        # Names the thread that runs; None: there is none.
+        self._runner: object = None
 
     def begin(self, done: Callable[[Result | Exception], None]) -> None:
         """Asks for a run.
@@ -42,16 +43,27 @@ class SharedRuns(Generic[Result]):
         """
         with self._changed:
             self._asked.append(done)
-            if not self._is_busy:
-                self._is_busy = True
-                threading.Thread(target=self._run_all, name=self._name, daemon=True).start()
+            if self._runner is None:
+                self._start()
 
-    def _run_all(self) -> None:
+    def _start(self) -> None:
+        runner = self._runner = object()
+        try:
+            threading.Thread(target=self._run_all, args=(runner,), name=self._name, daemon=True).start()
+        except BaseException:
+            # Ctrl-C may come before or after the thread has begun; one that has begun ends as it sees this.
+            self._runner = None
+            self._asked.pop()
+            raise
+
+    def _run_all(self, runner: object) -> None:
         while True:
             with self._changed:
+                if self._runner is not runner:
+                    return
                 asked, self._asked = self._asked, []
                 if not asked:
-                    self._is_busy = False
+                    self._runner = None
                     self._changed.notify_all()
                     return
             result: Result | Exception
@@ -65,4 +77,4 @@ class SharedRuns(Generic[Result]):
     def wait(self, seconds: float) -> bool:
         """Waits at most so many seconds; returns whether all runs are over."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._is_busy, seconds)
+            return self._changed.wait_for(lambda: self._runner is None, seconds)

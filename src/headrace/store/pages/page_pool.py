@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -19,6 +19,7 @@ from headrace.store.memory.out_of_space import out_of_space
 from headrace.store.pages.pinning import Pins
 from headrace.store.pages.readers import Readers, ReadGuard
 from headrace.store.pages.retained import RetainedPages
+from headrace.store.pages.unfinished import UnfinishedPages
 from headrace.store.window import Window
 from headrace.waits import Wait
 
@@ -85,10 +86,7 @@ class PagePool:
         self._dropped: deque[int] = deque()
         self._no_longer_allowed: deque[int] = deque()
         self._holders: weakref.WeakSet[PageHolder] = weakref.WeakSet()
-        # Pages in which a later block may go on, and by their lanes the order in which they were left; some of these
-        # were taken since.
-        self._unfinished: set[int] = set()
-        self._left: defaultdict[int, list[int]] = defaultdict(list)
+        self._unfinished = UnfinishedPages(arrays)
 
     def adopt(self, held: NDArray[np.bool_]) -> None:
         """Goes on with recovered pages from a file (`pages.recovery`); no page may be in use yet.
@@ -126,7 +124,7 @@ class PagePool:
             self._charges[page] = charge
             if self.page_hashes is not None:
                 self.page_hashes[page] = 0
-            self._unfinished.discard(page)
+            self._unfinished.forget(page)
             words = self.arrays.pages[page]
             if words[VERSIONED]:
                 self.versions[page * self.arrays.page_rows : (page + 1) * self.arrays.page_rows] = 0
@@ -136,26 +134,48 @@ class PagePool:
                 self.arrays.pages[previous, NEXT] = page
             return page
 
-    def leave(self, page: int) -> None:
-        """Lets a later block of as many lanes go on in the rest of a page, as long as something holds the page."""
+    def leave(self, page: int, note: object = None) -> None:
+        """Lets a later block of as many lanes go on in the rest of a page, as long as something holds the page.
+
+        Args:
+            note: see `take_back`.
+        """
         with self.lock:
-            self._unfinished.add(page)
-            self._left[int(self.arrays.pages[page, LANES])].append(page)
+            self._unfinished.leave(page, note)
+
+    def set_aside(self, page: int, note: object) -> None:
+        """Lets only the block that has the note go on in the rest of a page."""
+        with self.lock:
+            self._unfinished.set_aside(page, note)
 
     def go_on(self, lanes: int) -> int:
         """Takes the page that a block of as many lanes left last, and adds a reference to it; returns -1 if none is."""
         with self.lock:
             self.reclaim()
-            left = self._left[lanes]
-            while left:
-                page, words = left[-1], self.arrays.pages[left.pop()]
-                if page in self._unfinished and words[LANES] == lanes and words[REFERENCES] > 0:
-                    self._unfinished.discard(page)
-                    self.pins.pin_page(page, 1)
-                    if self.page_hashes is not None:
-                        self.page_hashes[page] = 0
-                    return page
-            return -1
+            page = self._unfinished.newest(lanes)
+            if page >= 0:
+                self._hold([page])
+            return page
+
+    def take_back(self, pages: Sequence[int], note: object) -> bool:
+        """Adds a reference to each page that a block has given back; returns False if they are not as they were then.
+
+        Args: see `UnfinishedPages.are_whole`.
+        """
+        with self.lock:
+            self.reclaim()
+            is_whole = self._unfinished.are_whole(pages, note)
+            if is_whole:
+                self._hold(pages)
+            return is_whole
+
+    def _hold(self, pages: Sequence[int]) -> None:
+        """Adds a reference to each of these pages; a block goes on in the last one."""
+        for page in pages:
+            self.pins.pin_page(page, 1)
+        self._unfinished.forget(pages[-1])
+        if self.page_hashes is not None:
+            self.page_hashes[pages[-1]] = 0
 
     def require(self, lanes: Sequence[int]) -> None:
         """Checks that pages for blocks of these lanes can be taken, and takes their disk space.
@@ -238,9 +258,9 @@ class PagePool:
             return ""
         pages = self._never_used - self._num_free()
         return (
-            f"{pages} pages are in use: each writer fills pages of its own, and what it leaves of the last one in the "
-            "midst of an episode is lost until nothing holds the page. Write many episodes with one writer, or end "
-            "them before you close it. "
+            f"{pages} pages are in use: each open writer fills pages of its own, and what a closed one leaves of its "
+            "last page serves writers of as many lanes, but none if windows go on over ends of episodes (CONTINUE). "
+            "Write many episodes with one writer. "
         )
 
     def _take_page(self) -> int:

@@ -236,6 +236,7 @@ def checked_priority(priority: float | PriorityFunction | None) -> float | Prior
     """Returns a priority that a rule may have: a function, None, or a finite number >= 0 as a float.
 
     Raises:
+        TypeError: not a number.
         ValueError: another number.
     """
     if priority is None or callable(priority):
@@ -248,8 +249,13 @@ def check_priority(priority: float) -> None:
     """Refuses a priority that is negative or not finite.
 
     Raises:
+        TypeError: not a number.
         ValueError: with the value.
     """
     # Rules: replay P1
-    if not (priority >= 0 and math.isfinite(priority)):
+    try:
+        is_good = priority >= 0 and math.isfinite(priority)
+    except TypeError:
+        raise TypeError(f"priority: expected a finite number >= 0, got {shown(priority)}") from None
+    if not is_good:
         raise ValueError(f"priority: expected a finite number >= 0, got {shown(priority)}")

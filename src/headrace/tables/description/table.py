@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.checks import check_count, shown
+from headrace.checks import check_count, is_name, shown
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, Stack
 from headrace.tables.description.selectors import (
     AnySelector,
@@ -67,8 +67,8 @@ class Table:
         max_times_sampled: int = 0,
         new_priority: float | Literal["largest"] = 1.0,
     ) -> None:
-        if type(name) is not str or not name:
-            raise ValueError(f"name: expected a non-empty string, got {name!r}")
+        if not is_name(name):
+            raise ValueError(f"name: expected a non-empty string that fits into UTF-8, got {name!r}")
         for role, selector in (("sampler", sampler), ("remover", remover)):
             if not isinstance(selector, Selector | CustomSelector):
                 raise TypeError(

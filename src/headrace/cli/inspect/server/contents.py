@@ -12,7 +12,7 @@ from headrace.cli.inspect.server.item_sample import ItemSample, sample_items
 from headrace.monitor.ages import MAX_ITEMS
 from headrace.server.client.client import Client
 from headrace.server.client.remote_replay import RemoteReplay
-from headrace.server.queue_core import BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
 from headrace.server.statistics import ConnectionCounts
 from headrace.statistics import ReplayStatistics, StoreStatistics, TableStatistics
 

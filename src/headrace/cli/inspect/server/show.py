@@ -13,15 +13,16 @@ from headrace.cli.inspect.server.contents import TABLE_HEADER, Contents, ServedR
 from headrace.cli.inspect.server.item_sample import ItemSample
 from headrace.cli.inspect.server.report import page
 from headrace.cli.server_address import connect
+from headrace.cli.tls_files import TlsFiles
 from headrace.monitor.record import to_json
 
 
-def show_server(address: str, authorities: Path | None, *, as_json: bool, report: Path | None) -> None:
+def show_server(address: str, tls_files: TlsFiles, *, as_json: bool, report: Path | None) -> None:
     """Asks a server once, and prints its contents. Nothing is changed or counted as a sample.
 
     Args:
         address: of the server.
-        authorities: a PEM file of trusted certificates; None trusts those of the system.
+        tls_files: certificates of both sides.
         as_json: prints one JSON object.
         report: a file for the same as HTML; None writes none.
 
@@ -30,7 +31,7 @@ def show_server(address: str, authorities: Path | None, *, as_json: bool, report
         click.ClickException: the server asks for another token, or the report could not be written.
         Disconnected, DeadlineExceeded: the server does not answer.
     """
-    with connect(address, authorities) as client:
+    with connect(address, tls_files) as client:
         found = ask(client)
     if report is not None:
         with naming(report):

@@ -24,7 +24,7 @@ from headrace.server.client.reply import Reply
 from headrace.server.client.session import Session
 from headrace.server.messages.answers import SmallQueueBatch, TakenBatch
 from headrace.server.messages.requests import GetQueueStatistics, TakeBatch, TakeTail
-from headrace.server.queue_core import BatchQueueInfo
+from headrace.server.queue_info import BatchQueueInfo
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
 from headrace.trees import Leaf, build, compile_tree

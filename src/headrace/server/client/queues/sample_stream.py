@@ -221,11 +221,16 @@ class SampleStream:
         self._ring.close()
 
     @property
-    def owes_samples(self) -> bool:
-        """Whether samples are not confirmed, and no call has told that they were refused."""
+    def owed(self) -> int:
+        """Number of samples that are not confirmed, unless a call has told that they were refused."""
         with self._lock:
             self._settle()
-            return self._rows.written > self._stored and not self._was_told
+            return 0 if self._was_told else self._pending
+
+    @property
+    def owes_samples(self) -> bool:
+        """Whether there are such samples."""
+        return self.owed > 0
 
     def _full_message(self, seconds: float) -> str:
         return (
@@ -307,14 +312,15 @@ class SampleStream:
         except DeadlineExceeded as error:
             if self._sender is not None:
                 raise
-            raise self._disconnected(str(error)) from error
+            # Its text has the remedies of a server that is there.
+            raise self._disconnected(f"it was not reached again in {wait.seconds:.3g} s") from error
         if self._sender is None and longest is not None and time.monotonic() - self._lost_at > longest:
             raise self._disconnected(f"it was not reached again in {longest:.3g} s")
 
     def _disconnected(self, reason: str) -> Disconnected:
         return Disconnected(
-            f"the connection to {self._client.peer} is lost: {reason}; {self._pending} samples are not confirmed, and "
-            "are kept for a later call",
+            f"queue {self._queue!r}: the connection to {self._client.peer} is lost: {reason}; {self._pending} samples "
+            "are not confirmed, and are kept for a later call",
             pending=self._pending,
         )
 

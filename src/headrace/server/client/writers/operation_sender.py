@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headrace.errors import Closed, Disconnected
-from headrace.leases.frames import Payload
+from headrace.leases.frames import LARGEST_PAYLOAD, Payload
 from headrace.leases.messages import Message, packed
 from headrace.server.client.writers.lane_lengths import LaneLengths
 from headrace.server.client.writers.made_items import MadeItems
@@ -51,6 +51,7 @@ class OperationSender(WriterLink):
         peer: the server's address, for messages.
         timeout: in seconds, of waits for the server itself.
         shared_nbytes: memory that the writer may share with the server.
+        payload_nbytes: of one operation at most.
 
     Attributes:
         state: the last report of the server.
@@ -69,9 +70,11 @@ class OperationSender(WriterLink):
         peer: str,
         timeout: float | None,
         shared_nbytes: int = 0,
+        payload_nbytes: int = LARGEST_PAYLOAD,
     ) -> None:
         super().__init__(opening, peer, timeout)
-        self._memory = StepMemory(signature, opening.lanes, shared_nbytes)
+        self._most_nbytes = payload_nbytes
+        self._memory = StepMemory(signature, opening.lanes, shared_nbytes, payload_nbytes)
         self._buffer = StepBuffer(self._memory)
         self._packed_steps = PackedSteps(signature, opening.lanes)
         # Whether the collected steps are sent after a moment.
@@ -215,6 +218,20 @@ class OperationSender(WriterLink):
             self._buffer.lengths = before
 
     # ---- operations ------------------------------------------------------------------------------------------------
+
+    def _check_size(self, payload: Payload | SharedSteps) -> None:
+        """Refuses an operation that would end the connection, before it has a number.
+
+        Raises:
+            ValueError: its payload is too large for the server.
+        """
+        nbytes = len(payload.payload if isinstance(payload, SharedSteps) else payload)
+        if nbytes > self._most_nbytes:
+            raise ValueError(
+                f"a writer of {self.replay!r} on {self._peer}: expected at most {self._most_nbytes} bytes a message, "
+                f"got {nbytes} of a step with its final rows, or of the final rows alone; give the server a larger "
+                "payload_nbytes in its limits, or the writer fewer lanes"
+            )
 
     def send_collected(self) -> None:
         """See `WriterLink.send_collected`."""

@@ -83,6 +83,7 @@ class OperationStream(OperationSender):
         Raises:
             Exception: it was waited for, and the server refused it; nothing changed.
         """
+        self._check_size(payload)
         with self._changed:
             self._send_buffer()
             must = is_answered or not self._has_room_for(use)
@@ -114,6 +115,7 @@ class OperationStream(OperationSender):
             self._send_buffer()
             must = not self._has_room_for(use)
             taken = self._buffer.packed_only(step, payload)
+            self._check_size(taken)
             operation = make(
                 writer=self._opening.writer,
                 sequence=self._log.sequence + 1,

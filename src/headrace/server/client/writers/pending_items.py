@@ -1,4 +1,4 @@
-"""Items of a client's writer that wait for rate limiters at the server."""
+"""Items of a client's writer that wait at the server, for rate limiters or for memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import DeadlineExceeded
 from headrace.server.client.writers.operation_stream import OperationStream
 from headrace.server.messages.writing import WaitPending
+from headrace.tables.pending import pending_message
 
 
 class PendingItems:
@@ -77,8 +78,4 @@ class PendingItems:
 
     def _message(self, seconds: float) -> str:
         state = self._stream.state
-        waiting = ", ".join(f"{count} for table {name!r}" for name, count in state.tables.items())
-        return (
-            f"{state.pending} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
-            "queued; sample from the table, raise its rate limiter's bound, or wait longer"
-        )
+        return pending_message(state.tables, seconds, lacks_memory=state.lacks_memory)

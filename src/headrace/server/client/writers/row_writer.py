@@ -123,6 +123,7 @@ class RemoteRowWriter:
             connection.peer,
             connection.timeout,
             connection.shared_nbytes,
+            connection.payload_nbytes,
         )
         if any(map(is_stream, self._rules)):
             self._stream.lengths = self._stream.lengths.counting_streams()

@@ -91,6 +91,7 @@ class StepMemory:
         signature: of a step.
         lanes: number of lanes.
         shared_nbytes: memory that may be shared with the server, 0 over TCP.
+        payload_nbytes: of steps that are sent together, unless they lie in shared memory.
 
     Attributes:
         shared_nbytes: bytes of the memory that is shared; 0: none is.
@@ -100,10 +101,14 @@ class StepMemory:
     (256, 2)
     """
 
-    def __init__(self, signature: Signature, lanes: int, shared_nbytes: int) -> None:
+    def __init__(
+        self, signature: Signature, lanes: int, shared_nbytes: int, payload_nbytes: int = _BLOCK_NBYTES
+    ) -> None:
         self._signature, self.lanes = signature, lanes
         step_nbytes = lanes * signature.nbytes
         self._capacity = max(1, min(_MOST_STEPS, _BLOCK_NBYTES // max(1, step_nbytes)))
+        self._capacity_of_payload = max(1, min(self._capacity, payload_nbytes // max(1, step_nbytes)))
+        self._step_nbytes = step_nbytes
         self._block_nbytes = self._capacity * step_nbytes
         count = 0 if self._block_nbytes < _LEAST_SHARED_NBYTES else shared_nbytes // self._block_nbytes
         if count < _LEAST_BLOCKS:
@@ -123,7 +128,9 @@ class StepMemory:
         """Returns a block of arbitrary content, in memory of its own while all shared blocks are in use."""
         nbytes = self._block_nbytes
         if not self._free:
-            return StepBlock(self._signature, self.lanes, self._capacity, np.empty(nbytes, np.uint8))
+            capacity = self._capacity_of_payload
+            own = np.empty(capacity * self._step_nbytes, np.uint8)
+            return StepBlock(self._signature, self.lanes, capacity, own)
         number = self._free.pop()
         offset = number * nbytes
         memory = self._memory[offset : offset + nbytes]

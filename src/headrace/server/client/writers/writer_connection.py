@@ -47,6 +47,7 @@ class WriterConnection:
         peer, timeout: see above.
         channel: to the server.
         shared_nbytes, packer: see `WriterChannel`.
+        payload_nbytes: the same, of the server that was connected first.
         session: the name of the client's session, 16 random bytes.
         numbers: of its writers.
     """
@@ -76,7 +77,7 @@ class WriterConnection:
         self._lacked = ""
         self.session = os.urandom(16)
         self.numbers = count()
-        self.channel, self.shared_nbytes, self.packer = connect()
+        self.channel, self.shared_nbytes, self.packer, self.payload_nbytes = connect()
         _FOLLOWERS.add(self)
         PEERS.add(self)
 
@@ -182,7 +183,7 @@ class WriterConnection:
         while not self._stop.wait(pause):
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
-                channel, shared_nbytes, packer = self._connect()
+                channel, shared_nbytes, packer, _ = self._connect()
             except OSError as error:
                 if isinstance(error, PermissionError):
                     self._give_up(error)
@@ -237,6 +238,11 @@ class WriterConnection:
         self._give_up(Closed("the client is closed"))
         PEERS.remove(self)
         self.channel.close()
+
+    @property
+    def unacknowledged(self) -> int:
+        """Number of items of all writers that are not known to be applied; an upper bound."""
+        return sum(stream.unacknowledged for stream in self.streams())
 
     def wait_until_applied(self) -> None:
         """Returns when every item of every writer is applied.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame
+from headrace.server.limits import Limits
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.writing import CloseWriter, OpenWriter, Refused
 from headrace.server.serving.served import ServedObjects
@@ -22,7 +23,7 @@ class ClientWriters:
     Args:
         served: the replays.
         send: sends messages to the client without waiting for it.
-        most_lanes: of a writer.
+        limits: of the server.
         in_place: whether the client may share memory with the server.
 
     Attributes:
@@ -33,12 +34,12 @@ class ClientWriters:
         self,
         served: ServedObjects,
         send: Callable[..., None],
-        most_lanes: int,
+        limits: Limits,
         *,
         in_place: bool,
     ) -> None:
         self._in_place = in_place
-        self._most_lanes = most_lanes
+        self._limits = limits
         self._served = served
         self._send = send
         self._writers: dict[int, ServedWriter] = {}
@@ -73,18 +74,28 @@ class ClientWriters:
                 raise LeaseError("shared_nbytes: expected shared memory over a Unix socket only")
             memory = ClientMemory(descriptors, opening.shared_nbytes)
         try:
-            if opening.lanes > self._most_lanes:
-                raise ValueError(
-                    f"lanes: expected at most {self._most_lanes}, which the limits of the server allow, got "
-                    f"{opening.lanes}"
-                )
             core = self._served.core(opening.replay)
+            self._check_limits(opening, core.signature.nbytes, is_in_place=memory is not None)
             sync = self._served.sync(opening.replay)
             self._writers[opening.writer] = ServedWriter(
                 core, opening, memory, self._send, sessions_of(core), sync
             )
         except Exception as error:
             self._send(Refused(writer=opening.writer, sequence=0, failure=failure_of(error)))
+
+    def _check_limits(self, opening: OpenWriter, step_nbytes: int, *, is_in_place: bool) -> None:
+        most_lanes, most_nbytes = self._limits.lanes, self._limits.payload_nbytes
+        if opening.lanes > most_lanes:
+            raise ValueError(
+                f"lanes: expected at most {most_lanes}, which the limits of the server allow, got {opening.lanes}"
+            )
+        nbytes = opening.lanes * step_nbytes
+        # Otherwise the first step would end the connection, and all that other threads do over it.
+        if nbytes > most_nbytes and not is_in_place:
+            raise ValueError(
+                f"lanes: the steps of {opening.lanes} lanes have {nbytes} bytes, more than the {most_nbytes} of a "
+                "message; give the server a larger payload_nbytes in its limits, or the writer fewer lanes"
+            )
 
     @property
     def is_open(self) -> bool:
@@ -93,11 +104,11 @@ class ClientWriters:
 
     @property
     def waits(self) -> bool:
-        """Whether an operation waits for a page."""
+        """Whether an operation waits for a page, or items for memory or disk space."""
         return bool(self._writers) and any(writer.waits for writer in self._writers.values())
 
     def look(self) -> None:
-        """Tries again to apply the operations that wait for a page."""
+        """Tries again where operations or items wait; see `ServedWriter.look`."""
         for writer in self._writers.values():
             writer.look()
         self.queued_nbytes = sum(writer.queued_nbytes for writer in self._writers.values())

@@ -13,7 +13,7 @@ from headrace.errors import SpecError
 from headrace.leases.frames import Payload
 from headrace.leases.messages import ROWS
 from headrace.replay.intake.selection import Selection
-from headrace.server.messages.columns import Form, unpacked_arrays, unpacked_numbers
+from headrace.server.messages.columns import Form, checked_bools, unpacked_arrays, unpacked_numbers
 from headrace.server.messages.operations import (
     AppendEnds,
     AppendSteps,
@@ -163,7 +163,7 @@ class Operations:
     def _append_ends(self, operation: AppendEnds, payload: Payload) -> None:
         ended = self._rising(operation.ended)
         assert ended is not None
-        idle = np.frombuffer(operation.idle, np.bool_).copy()
+        idle = checked_bools(np.frombuffer(operation.idle, np.bool_))
         if len(idle) != self._lanes or idle[ended].any():
             raise ValueError(f"idle: expected {self._lanes} lanes, of which none ends, got {len(idle)}")
         if (self._writer.open_lanes & idle).any():
@@ -230,7 +230,7 @@ class Operations:
             self._writer.select_windows(Selection(self._masks(given.rows), self._masks(given.finals)))
 
     def _masks(self, given: Mapping[int, bytes]) -> dict[int, NDArray[np.bool_]]:
-        masks = {rule: np.frombuffer(data, np.bool_).copy() for rule, data in given.items()}
+        masks = {rule: checked_bools(np.frombuffer(data, np.bool_)) for rule, data in given.items()}
         for mask in masks.values():
             if len(mask) != self._lanes:
                 raise ValueError(f"windows: expected masks of {self._lanes} lanes, got {len(mask)}")
@@ -255,7 +255,7 @@ class Operations:
         return dict(zip(names, self._arrays(payload, wanted), strict=True))
 
     def _arrays(self, payload: Payload, wanted: Sequence[_Wanted]) -> list[NDArray[Any]]:
-        return unpacked_arrays(
-            payload,
-            [Form((*leading, *self._specs[name].shape), self._specs[name].dtype) for name, leading in wanted],
-        )
+        forms = [
+            Form((*leading, *self._specs[name].shape), self._specs[name].dtype) for name, leading in wanted
+        ]
+        return [checked_bools(array) for array in unpacked_arrays(payload, forms)]

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.replay.intake.intake import Intake
 from headrace.replay.intake.rule_windows import RuleWindows, StreamWindows
+from headrace.tables.live_table import LiveTable
 from headrace.tables.new_items import NewItems
 from headrace.tables.windows.buffer import Windows
 
@@ -82,6 +84,11 @@ class RestoringIntake(Intake):
         if not any(self.to_skip.values()):
             self.to_skip = {}
             self._only = self._only_later
+
+    def _leave_out(self, table: LiveTable, error: StoreFull, items: NewItems) -> int:  # noqa: ARG002 - it is logged
+        """Lets the items wait until there is memory: the client does not wait for the answer to each step."""
+        table.keep(items, self._pending)
+        return len(items)
 
     def _offer(self, of: RuleWindows, windows: Windows) -> None:
         """See `Intake._offer`."""

@@ -14,6 +14,7 @@ from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.step_rows import Values
 from headrace.replay.replay import ReplayCore
 from headrace.server.serving.writers.restoring_intake import RestoringIntake
+from headrace.store.left_lanes import LeftLanes
 from headrace.tables.description.rules import Rule
 from headrace.tables.pending import Pending
 
@@ -148,10 +149,21 @@ class ServedRowWriter(RowWriter):
                 blocks
             ) == 1 else 0
 
-    def release(self) -> None:
-        """Gives back the pages; pending items are applied when their tables open. A second call does nothing."""
-        if not self._closed:
+    def suspend(self) -> LeftLanes | None:
+        """Gives back the pages; returns what `resume` needs if the client comes back. Pending items stay.
+
+        Another writer can use the rest of the last page, which shows that the episodes under way are over.
+        """
+        with self._lock:
+            left = self._lanes.suspend()
             self._release()
+            return left
+
+    def resume(self, left: LeftLanes) -> bool:
+        """Goes on in the pages of an earlier connection, before the first step; returns False if others use them."""
+        with self._lock:
+            self._lifetime.check_open()
+            return self._only is not None and self._only.lanes == left.count and self._only.resume(left)
 
     def _release(self) -> None:
         super()._release()

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
+from weakref import ref
 
 from headrace.errors import Closed, StoreFull
 from headrace.leases.checking import LeaseError, MissingMessages
@@ -34,7 +35,7 @@ from headrace.server.serving.shared_runs import SharedRuns
 from headrace.server.serving.writers.client_memory import ClientMemory
 from headrace.server.serving.writers.operations import Operations, check_opening
 from headrace.server.serving.writers.row_writer import ServedRowWriter
-from headrace.server.serving.writers.writer_sessions import Progress, SessionKey, WriterSessions
+from headrace.server.serving.writers.writer_sessions import Progress, SessionKey, Suspended, WriterSessions
 from headrace.tables.ticket import Ticket
 
 _KEYS_AHEAD = 1024
@@ -87,6 +88,7 @@ class ServedWriter:
         check_opening(opening, replay.signature)
         earlier = sessions.resume(self._key)
         self._number = opening.writer
+        self._declared = (opening.lanes, opening.history, opening.rules)
         self._slot = UNCOUNTED
         self._send = send
         rules = [rule_of(rule) for rule in opening.rules]
@@ -105,20 +107,13 @@ class ServedWriter:
         # Steps of the first waiting operation that are stored already.
         self._done = 0
         self._sequence = opening.base
+        # The last operation that was refused.
+        self._refused = 0
         # Items since the last report; see `WriterState`.
         self._made: list[tuple[int, int, int, int]] = []
         self._tickets: dict[int, Ticket] = {}
         self.is_closed = False
-        kept = self._count_on_disk(opening, earlier)
-        is_known = earlier is not None or kept is not None
-        if opening.lengths and not is_known:
-            self._writer.expect_foreign_keys()
-        exist = earlier.taken if earlier is not None else kept or opening.applied
-        self._taken = dict(opening.taken)
-        self._skipping = {table: count - self._taken.get(table, 0) for table, count in exist.items()}
-        self._restored = opening.restored if opening.lengths else -1
-        if opening.lengths:
-            self._restore(opening)
+        is_known = self._continue(opening, earlier)
         sessions.opened(self._key, self)
         send(
             WriterOpened(
@@ -128,6 +123,20 @@ class ServedWriter:
             ),
             self._state(),
         )
+
+    def _continue(self, opening: OpenWriter, earlier: Progress | None) -> bool:
+        """Goes on where an earlier connection of the client was; returns whether its writer is known here."""
+        kept = self._count_on_disk(opening, earlier)
+        is_known = earlier is not None or kept is not None
+        if opening.lengths and not is_known:
+            self._writer.expect_foreign_keys()
+        exist = earlier.taken if earlier is not None else kept or opening.applied
+        self._taken = dict(opening.taken)
+        self._skipping = {table: count - self._taken.get(table, 0) for table, count in exist.items()}
+        self._restored = opening.restored if opening.lengths else -1
+        if opening.lengths and not self._resume(earlier, opening.restored):
+            self._restore(opening)
+        return is_known
 
     def _count_on_disk(self, opening: OpenWriter, earlier: Progress | None) -> Mapping[str, int] | None:
         """Counts the items of the writer from here on, if the replay is on disk.
@@ -144,6 +153,38 @@ class ServedWriter:
             self._slot = counts.open(opening.session, opening.writer, exist)
         self._writer.count_at(self._slot)
         return kept
+
+    def _resume(self, earlier: Progress | None, confirmed: int) -> bool:
+        """Goes on after the last operation of an earlier connection; returns False if other writers use its pages.
+
+        The client sends operations again that are applied already: they have no effect (`_apply`).
+
+        Args:
+            earlier: what that connection has left.
+            confirmed: an operation whose answer the client has.
+        """
+        suspended = None if earlier is None else earlier.suspended
+        if earlier is None or suspended is None or suspended.declared != self._declared:
+            return False
+        # The client may not know of a refusal: the operation is applied again, and its answer is sent
+        # (test_a_refusal_that_is_lost_is_told_when_the_client_comes_back).
+        if suspended.refused > confirmed:
+            return False
+        left = suspended.lanes()
+        if left is None or not self._writer.resume(left):
+            return False
+        self._sequence, self._taken = suspended.sequence, dict(earlier.taken)
+        self._restored, self._skipping = -1, {}
+        return True
+
+    def _suspend(self) -> Suspended | None:
+        """Gives back the pages; returns what a later connection of the client needs to go on there."""
+        # Items of operations that the client is still sending again must not be made twice.
+        is_restoring = self._restored >= 0 or bool(self._writer.to_skip)
+        left = self._writer.suspend()
+        if left is None or is_restoring:
+            return None
+        return Suspended(self._declared, self._sequence, self._refused, ref(left))
 
     def _restore(self, opening: OpenWriter) -> None:
         lengths = unpacked_numbers("lengths", opening.lengths, ROWS).copy()
@@ -204,11 +245,13 @@ class ServedWriter:
 
     @property
     def waits(self) -> bool:
-        """Whether an operation waits for a page."""
-        return bool(self._waiting)
+        """Whether an operation waits for a page, or items for memory or disk space."""
+        return bool(self._waiting) or self._writer.lacks_memory
 
     def look(self) -> None:
-        """Tries again to apply the operations that wait for a page."""
+        """Tries again to apply the operations that wait for a page, and to insert the items that wait for memory."""
+        if self._writer.lacks_memory:
+            self._writer.insert_pending()
         if self._waiting:
             self._apply_waiting()
 
@@ -290,6 +333,7 @@ class ServedWriter:
                 self._count(self._tables[rule], len(keys))
 
     def _refuse(self, operation: Operation, error: Exception) -> None:
+        self._refused = operation.sequence
         self._send(Refused(writer=self._number, sequence=operation.sequence, failure=failure_of(error)))
 
     def _state(self) -> WriterState:
@@ -314,6 +358,7 @@ class ServedWriter:
                 streams=[packed(each) for each in writer.streams],
                 tables={name: count for name, count in pending.by_table.items() if count},
                 taken=self._taken_now(),
+                lacks_memory=writer.lacks_memory,
                 made=made,
                 refused=refused,
             )
@@ -385,9 +430,10 @@ class ServedWriter:
         self.is_closed = True
         self._waiting.clear()
         self._waiting_nbytes = 0
-        self._sessions.lost(self._key, self.progress)
+        progress = self.progress
+        progress.suspended = self._suspend()
+        self._sessions.lost(self._key, progress)
         with self._replay.lock:
             for ticket in self._tickets.values():
                 self._writer.pending_items.leave(ticket)
             self._tickets.clear()
-        self._writer.release()

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary
 
 from headrace.clock import Clock
 from headrace.replay.replay import ReplayCore
 from headrace.server.recent import Recent
+from headrace.store.left_lanes import LeftLanes
 from headrace.tables.pending import Pending
 
 
@@ -26,6 +27,22 @@ class SessionKey(NamedTuple):
     writer: int
 
 
+class Suspended(NamedTuple):
+    """The writer of a client that is gone, which can go on where it was if the client comes back.
+
+    Attributes:
+        declared: its lanes, history and rules.
+        sequence: of the last operation that was applied.
+        refused: of the last operation that was refused; 0: none was.
+        lanes: as they were then; gone once another writer has taken their page.
+    """
+
+    declared: tuple[object, ...]
+    sequence: int
+    refused: int
+    lanes: ReferenceType[LeftLanes]
+
+
 @dataclass
 class Progress:
     """Items of a writer that exist.
@@ -33,10 +50,12 @@ class Progress:
     Attributes:
         taken: maps tables to the number of items made so far, those that wait for a rate limiter included.
         pending: those that wait.
+        suspended: the writer itself; None if it cannot go on where it was.
     """
 
     taken: Mapping[str, int]
     pending: Pending
+    suspended: Suspended | None = None
 
     @property
     def applied(self) -> dict[str, int]:

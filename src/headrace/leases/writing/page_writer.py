@@ -13,25 +13,17 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.row_copy import write_columns
-from headrace.leases.final_rows import FinalRows
+from headrace.kernels.row_copy import settle_rows, write_row
 from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Return, packed, unpacked
 from headrace.leases.page_views import Columns, PageViews
-from headrace.leases.step_marks import StepMarks
+from headrace.leases.writing.final_rows import FinalRows
+from headrace.leases.writing.page_steps import NO_LANES, Lanes, PageSteps
 
-Lanes: TypeAlias = NDArray[np.integer[Any]]
 Purpose: TypeAlias = Literal["rows", "finals"]
 
-# Of one report: so that its message stays far below the longest that is taken.
-_MOST_ENDS = 1 << 14
-_MOST_STEPS = 1 << 16
 
-NO_LANES: Lanes = np.empty(0, np.int64)
-NO_LANES.setflags(write=False)
-
-
-class PageWriter:
+class PageWriter(PageSteps):
     """Writes vector steps into leased pages, and reports them.
 
     The observations of a step are written into `row` before the step is taken, and the observations that follow it into
@@ -60,93 +52,24 @@ class PageWriter:
         need_page: Callable[[Purpose], int],
         writer: int = 0,
     ) -> None:
+        super().__init__(page_rows, lanes)
         observed = frozenset(observed)
         self._columns = columns
         self._observed = [name for name in columns if name in observed]
         self._others = [name for name in columns if name not in observed]
-        self._lanes = lanes
         self._page_rows = page_rows
-        self._steps_in_page = page_rows // lanes
         self._need_page = need_page
         self._writer = writer
         self.sequence = 0
-        self.page, self._ahead = -1, -1
-        self._step = self._reported = self._steps_in_page
         self._finals = FinalRows(page_rows)
         self._views = PageViews(columns, observed, page_rows, lanes)
-        # Lanes that are in no episode after the last step.
-        self._closed: Lanes = np.arange(lanes)
-        self._begin_report()
-
-    def _begin_report(self) -> None:
-        self._reported = self._step
-        self._versions: list[int | NDArray[np.integer[Any]]] = []
-        self._marks = StepMarks(self._lanes)
         self._cut: Lanes = NO_LANES
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def begin(self, first: Columns) -> None:
         """Takes the first pages; `first` has the observations of the first step, columns `[lanes, ...]`."""
-        self._enter(self._need_page("rows"))
-        self._provide_finals()
-        for name, column in self.row.items():
-            column[...] = first[name]
-
-    @property
-    def row(self) -> Columns:
-        """The observations of the next step, columns `[lanes, ...]`."""
-        return self._rows[self._step]
-
-    @property
-    def next_row(self) -> Columns:
-        """Buffer of the observations after the next step; in the next page if this one ends there."""
-        if self._step + 1 < self._steps_in_page:
-            return self._rows[self._step + 1]
-        if self._ahead < 0:
-            self._ahead = self._need_page("rows")
-        return self._views.of(self._ahead).rows[0]
-
-    def record(
-        self,
-        values: Columns,
-        version: int | NDArray[np.integer[Any]],
-        resets: Lanes = NO_LANES,
-        ended: Lanes = NO_LANES,
-        last: Columns | None = None,
-    ) -> None:
-        """Writes one vector step.
-
-        Args:
-            values: columns `[lanes, ...]` beside the observations; those that are missing are zeros.
-            version: of the policy that acted; int[lanes] where lanes were acted for at different times: then at each
-                step.
-            resets: int[r], rising: lanes that took no transition; `row` holds the final row of their episode.
-            ended: int[m], rising: lanes whose episode this step ends, with a final row beside the lanes.
-            last: columns `[lanes, ...]`: the observations of the final rows of `ended`.
-        """
-        step = self._step
-        write_columns(self._others_here, step, values)
-        self._versions.append(version)
-        before, self._closed = self._closed, NO_LANES
-        if resets.size:
-            self._marks.reset(step - self._reported, resets, before)
-            self._closed = resets
-        if ended.size and last is not None:
-            self._write_finals(ended, last)
-            self._marks.end(step - self._reported, ended)
-            self._closed = np.union1d(resets, ended) if resets.size else ended
-        self._step = step + 1
-
-    def mark_idle(self, lanes: Lanes) -> None:
-        """Marks lanes that hold nothing in the step that was recorded last.
-
-        Args:
-            lanes: int64[i], rising: none of them was in an episode before the step.
-        """
-        if lanes.size:
-            self._marks.idle(self._step - 1 - self._reported, lanes)
-            self._closed = np.union1d(self._closed, lanes)
+        self._enter_after(first, self._need_page("rows"))
 
     def cut(self, lanes: Lanes | None = None) -> None:
         """Ends open episodes because lanes are about to be reset; their part of `row` becomes their final rows.
@@ -162,6 +85,11 @@ class PageWriter:
         if self._cut.size:
             self._write_finals(self._cut, self.row)
             self._closed = np.union1d(self._closed, self._cut)
+
+    def _first_row_ahead(self) -> Columns:
+        if self._ahead < 0:
+            self._ahead = self._need_page("rows")
+        return self._views.of(self._ahead).rows[0]
 
     def unreported(self, name: str) -> NDArray[Any]:
         """Returns a column that is not observed, in the steps since the last report: `[steps, lanes, ...]`.
@@ -194,31 +122,23 @@ class PageWriter:
         views = self._views.of(page)
         self._rows, self._others_here = views.rows, list(views.others.items())
 
+    def _enter_after(self, observations: Columns, page: int) -> None:
+        """Continues in this page, whose first row takes observations from elsewhere."""
+        self._enter(page)
+        self._provide_finals()
+        for name, column in self.row.items():
+            if not write_row(column[np.newaxis], 0, observations[name], step_rows=1):
+                column[...] = observations[name]
+
     def _provide_finals(self) -> None:
         """Takes pages of final rows until there are enough for every step of a page and for a cut after it."""
         while not self.has_final_rows:
             self._finals.add(self._need_page("finals"))
 
     @property
-    def is_open(self) -> NDArray[np.bool_]:
-        """bool[lanes], whether an episode is under way in the lane after the last step."""
-        is_open = np.ones(self._lanes, np.bool_)
-        is_open[self._closed] = False
-        return is_open
-
-    @property
     def page_is_full(self) -> bool:
         """Whether the page cannot hold another step."""
         return self._step == self._steps_in_page
-
-    @property
-    def must_report(self) -> bool:
-        """Whether `report` is due: the page is full, or the message has become long."""
-        return (
-            self._step == self._steps_in_page
-            or self._marks.count >= _MOST_ENDS
-            or self._step - self._reported >= _MOST_STEPS
-        )
 
     @property
     def has_news(self) -> bool:
@@ -228,6 +148,7 @@ class PageWriter:
     def report(self) -> Commit:
         """Returns the steps written since the last report; `turn` follows before the next step is written."""
         self.sequence += 1
+        settle_rows()  # Not at each step, which would wait for it.
         final_rows, marked = self._finals.report(), self._marks.rows()
         if final_rows.size:
             for name in self._others:
@@ -248,7 +169,8 @@ class PageWriter:
             cut=packed(self._cut),
             final_rows=packed(final_rows),
         )
-        self._begin_report()
+        self._begin_marks()
+        self._cut = NO_LANES
         return message
 
     def steps_of(self, commit: Commit) -> Steps:
@@ -295,8 +217,4 @@ class PageWriter:
         """Makes the next step the first one of a page, once all steps were reported."""
         if self._step == 0:
             return
-        following = self.row
-        self._enter(self._ahead if self._ahead >= 0 else self._need_page("rows"))
-        self._provide_finals()
-        for name, column in self.row.items():
-            column[...] = following[name]
+        self._enter_after(self.row, self._ahead if self._ahead >= 0 else self._need_page("rows"))

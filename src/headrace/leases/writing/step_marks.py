@@ -32,6 +32,9 @@ class MarkedRows(NamedTuple):
         return np.concatenate([self.final, self.idle]) if self.idle.size else self.final
 
 
+_NO_MARKS = MarkedRows(_NO_ROWS, _NO_ROWS, _NO_ROWS)
+
+
 class StepMarks:
     """Collects marks step by step. Row numbers are made of them once, for a report: a step has no time for it.
 
@@ -85,6 +88,8 @@ class StepMarks:
 
     def rows(self) -> MarkedRows:
         """Returns the marked rows."""
+        if not self.count:
+            return _NO_MARKS  # As in most reports.
         if self._rows is None:
             final, idle = self._numbers(self._resets), self._numbers(self._idle)
             if final.size:

@@ -13,7 +13,7 @@ from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Message
-from headrace.leases.tls_session import TlsSession
+from headrace.leases.tls.session import TlsSession
 
 _READ_NBYTES = 1 << 18
 _AT_ONCE = (socket.MSG_DONTWAIT,)
@@ -104,7 +104,7 @@ class TlsChannel(Channel):
         session = self._session
         while ciphertext := session.next_ciphertext():
             try:
-                # See `tls_session`.
+                # See `session.py`.
                 (sent,) = map(self._socket.send, (ciphertext,), _AT_ONCE)
             except BlockingIOError:
                 return False

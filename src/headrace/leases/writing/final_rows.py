@@ -7,6 +7,8 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
+_NO_ROWS = np.empty(0, np.int64)
+
 
 class FinalRows:
     """The rows of leased pages for final rows: a writer takes them in order, and reports them in order.
@@ -48,6 +50,8 @@ class FinalRows:
 
     def report(self) -> NDArray[np.int64]:
         """Returns the rows taken since the last report, int64[m]."""
+        if self._taken == self._reported:
+            return _NO_ROWS  # Most reports have none.
         rows = self._rows(self._reported)
         while self._taken >= self._page_rows:
             self._pages.popleft()

@@ -8,5 +8,6 @@ cdef class StepMonitor:
     cdef Int _descriptor
     cdef Doubles _newest
     cdef double _looked
+    cdef readonly Bool has_arrived
     @cython.locals(now=double)
-    cpdef bint step_taken(self) except -1
+    cpdef bint step_taken(self, Int transitions) except -1

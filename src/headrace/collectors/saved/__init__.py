@@ -1,0 +1,1 @@
+"""Checks of saved states, before anything of them is loaded."""

@@ -1,0 +1,1 @@
+"""Channels over TLS."""
