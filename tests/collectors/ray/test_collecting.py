@@ -186,23 +186,31 @@ def test_actors_fill_a_replay_behind_a_server():
         assert sorted(steps.tolist()) == list(range(30))
 
 
-def test_a_state_of_actors_within_a_rollout(take):
-    # CQ1, CQ3: as for processes. CY1: the options of the actor.
+def test_a_state_of_actors_within_a_rollout(take, tmp_path):
+    # CQ1, CQ3: as for processes. CY1: the options of the actor. Its steps are slow until there is a state.
+    may_run = tmp_path / "may_run"
+
+    class Slow(CounterEnv):
+        def step(self, action):
+            if not may_run.exists():
+                time.sleep(0.02)
+            return super().step(action)
+
     runtime_env = {"env_vars": {"EPISODE_LENGTH": "7"}}
     options = {"num_cpus": 1, "scheduling": "pack", "runtime_env": runtime_env}
     with hr.AsyncCollector(
-        lambda: CounterEnv(int(os.environ["EPISODE_LENGTH"])),
+        lambda: Slow(int(os.environ["EPISODE_LENGTH"])),
         act,
         frames_per_batch=3000,
         backend="ray",
         backend_options=options,
     ) as collector:
-        for _ in range(20):
-            with pytest.raises(hr.DeadlineExceeded):
-                collector.next(timeout=0)
+        with pytest.raises(hr.DeadlineExceeded):
+            collector.next(timeout=0)
+        state = collector.state_dict()
+        while state["worker0"]["rollout"] is None or state["worker0"]["rollout"]["left"] == 3000:
             state = collector.state_dict()
-            if (state["worker0"]["rollout"] or {"left": 3000})["left"] < 3000:
-                break
+        may_run.touch()
         expected = take(collector, 2)
         collector.load_state_dict(state)
         found = take(collector, 2)

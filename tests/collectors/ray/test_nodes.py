@@ -33,18 +33,17 @@ def until(there, seconds):
         time.sleep(0.05)
 
 
-def remove(cluster, node):
-    """Removes a node, and waits until the cluster knows: it would place an actor of the next test there."""
+def is_gone(node):
+    """Whether the cluster knows that a node is removed or lost: before, it would place the next actor there."""
     import ray
 
-    cluster.remove_node(node)
-    until(lambda: [each["Alive"] for each in ray.nodes() if each["NodeID"] == node.node_id] == [False], 60)
+    return [each["Alive"] for each in ray.nodes() if each["NodeID"] == node.node_id] == [False]
 
 
 def test_a_lost_node_costs_its_worker_alone_until_there_is_another_node(cluster):
     # CY3: noticed (within 10 s, but on a busy machine); collection goes on with the others; the worker waits for
     # resources, uncounted.
-    place = cluster.add_node(resources={"place": 1}, **NODE)
+    lost = cluster.add_node(resources={"place": 1}, **NODE)
     options = {"num_cpus": 0, "resources": {"place": 1}}
     with hr.MultiCollector(
         [lambda: CounterEnv(4)] * 2,
@@ -56,7 +55,7 @@ def test_a_lost_node_costs_its_worker_alone_until_there_is_another_node(cluster)
         backend_options=options,
     ) as collector:
         until(lambda: len({collector.next(timeout=40).worker_idx for _ in range(4)}) == 2, 40)
-        cluster.remove_node(place, allow_graceful=False)
+        cluster.remove_node(lost, allow_graceful=False)
         until(lambda: collector.statistics().restarts >= 1, 40)
         for _ in range(4):  # Complete rollouts of the lost one may be among the first.
             collector.next(timeout=40)
@@ -64,7 +63,8 @@ def test_a_lost_node_costs_its_worker_alone_until_there_is_another_node(cluster)
         place = cluster.add_node(resources={"place": 1}, **NODE)
         until(lambda: 0 not in [worker.pid for worker in collector.statistics().workers], 60)
         until(lambda: len({collector.next(timeout=40).worker_idx for _ in range(4)}) == 2, 40)
-    remove(cluster, place)
+    cluster.remove_node(place)
+    until(lambda: is_gone(lost) and is_gone(place), 60)
 
 
 def test_a_cluster_without_the_resources_is_named_by_the_constructor(cluster):
