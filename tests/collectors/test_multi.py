@@ -297,6 +297,28 @@ def test_a_batch_that_comes_late_is_the_next_one(take, gate):
     assert [batch["t"][:, 0].tolist() for batch in batches] == [[0, 0], [4, 4]]
 
 
+def test_weights_of_a_batch_that_comes_late_are_the_newest_that_it_could_have(gate):
+    # CV2, CV6, CW3: rows keep the version that acted; new weights count from the next batch, so the lag is 0.
+    path, let_through = gate
+    policy = hr.FunctionalPolicy(versioned, {"a": np.zeros(())})
+    envs = [lambda: CounterEnv(9), lambda: Gated(9, path)]
+    with hr.MultiCollector(
+        envs, policy, sync=True, frames_per_batch=8, track_policy_version=True
+    ) as collector:
+        with pytest.raises(hr.DeadlineExceeded):
+            collector.next(timeout=0.01)
+        collector.update_policy_weights_(weights={"a": np.ones(())})
+        assert collector.policy_version == 1
+        let_through()
+        for version in range(2):
+            batch = collector.next(timeout=40)
+            assert (batch["policy_version"] == version).all()
+            assert (batch["action"] == version).all()
+            statistics = collector.statistics()
+            assert (statistics.lag_min, statistics.lag_mean, statistics.lag_max) == (0, 0, 0)
+        assert statistics.lag_histogram == {0: 16}
+
+
 def test_columns_of_the_policy_come_after_random_rollouts(take):
     # CP3, CR4: in all workers with the same batch.
     def policy(observation):

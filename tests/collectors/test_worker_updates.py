@@ -210,6 +210,7 @@ def test_numbers_and_deaths_while_a_batch_is_asked_for():
         state = collector.state_dict()
         for _ in range(2):
             assert [shown(collector), shown(collector)] == [[(4, 4)] * 3, [(5, 5)] * 3]
+            assert list(collector.statistics().lag_histogram) == [0]  # CV6
             collector.load_state_dict(state)
 
 

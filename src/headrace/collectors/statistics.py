@@ -55,7 +55,8 @@ class CollectorStatistics:
         failure: the error that has ended the collection, which the next call raises, as text; None while all is well.
         frames_per_second: over the last 64 batches.
         episode_return_mean, episode_length_mean: over the last 100 episodes; NaN before the first.
-        lag_min, lag_mean, lag_max: newest version minus the version that acted, of the last batch.
+        lag_min, lag_mean, lag_max: newest version minus the version that acted, of the last batch. A synchronous batch
+            keeps the weights with which it began: newer ones count from the next batch on.
         lag_histogram: lag to number of frames, over all frames that a policy acted on.
         lag_exceeded: batches with a lag beyond `max_staleness`.
         env_seconds, policy_seconds, write_seconds: spent so far in environments, in the policy, and in storing steps;
@@ -175,7 +176,7 @@ class Tally:
         with self._lock:
             self.frames_discarded += frames
 
-    def add(self, counts: StepCounts, batches: int) -> None:
+    def add(self, counts: StepCounts, batches: int, *, newest: int | None = None) -> None:
         """Counts steps that are handed out (free-running: written).
 
         A second call in succession with the same object does nothing: Ctrl-C may have ended the first one anywhere.
@@ -183,7 +184,9 @@ class Tally:
         Args:
             counts: of the steps.
             batches: the number of batches that are complete with these steps.
+            newest: the version from which the lag of the steps counts; None: that of the weights published last.
         """
+        newest = self.newest if newest is None else newest
         stamps = counts.stamps.items()
         with self._lock:
             if counts is self._counted:
@@ -196,7 +199,7 @@ class Tally:
             self._episodes += episodes
             self._recent.extend(counts.episodes)
             self._times.append((time.perf_counter(), self.frames))
-            self._count_lag([(max(0, self.newest - stamp), count) for stamp, count in stamps if stamp >= 0])
+            self._count_lag([(max(0, newest - stamp), count) for stamp, count in stamps if stamp >= 0])
 
     def _count_lag(self, lags: Sequence[tuple[int, int]]) -> None:
         total = sum(count for _, count in lags)

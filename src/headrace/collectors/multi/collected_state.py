@@ -89,7 +89,9 @@ def load_collected_state(group: WorkerGroup, updater: WeightUpdater, state: Mapp
         # Its publications are none of the learner's, so the admission of the state comes behind them.
         updater.load_state(shared["versions"], [_next_weights(worker) for worker in workers])
         group.collection.load_state_dict(shared, [worker["rollout"] for worker in workers])
-        group.weights.load_held(held, is_holding=shared["held"]["is_holding"])
+        group.weights.load_held(
+            held, is_holding=shared["held"]["is_holding"], number=shared["held"]["number"]
+        )
 
 
 def _next_weights(worker: Mapping[str, Any]) -> tuple[Any, int]:

@@ -200,8 +200,10 @@ class FinishedBatches:
 
     def _hand_out(self, finished: Finished) -> Batch:
         """Counts a batch. Where Ctrl-C ends the call, the next one hands the batch out."""
-        self._weights().end_hold()
-        self._tally.add(finished.total, 1)
+        weights = self._weights()
+        # Counted first, beside the weights that the batch could have: those that are held act from the next one on.
+        self._tally.add(finished.total, 1, newest=weights.number)
+        weights.end_hold()
         me = threading.get_ident()
         with self._status.changed:
             place = next(place for place, each in enumerate(self._waiting) if each is finished)

@@ -65,7 +65,7 @@ def shared_state(
         is_running=flag,
         partial=by_key(of_worker, record(steps=steps, counts=counts, is_complete=flag)),
         lanes=list_of(record(**lanes(own)), makers),
-        held=record(is_holding=flag, publications=list_of(publication)),
+        held=record(is_holding=flag, number=whole(), publications=list_of(publication)),
     )
 
     def check(path: str, value: Any) -> None:

@@ -40,6 +40,9 @@ class SharedWeights:
         apart: ids of the models that have a publishing end of their own, which the workers read.
         send: called after each publication, one at a time; for workers that do not share the memory.
         published: called after that.
+
+    Attributes:
+        number: of the newest set that workers may take over; larger ones are held.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class SharedWeights:
         self._newest: dict[str, int] = {}
         self._cached: dict[str, Any] = {}
         self._is_holding, self._held = False, HeldPublications()
+        self.number = 0
         self._lock = threading.Lock()
 
     @property
@@ -107,6 +111,7 @@ class SharedWeights:
                 assert layout is not None
                 arrays += [None] * (1 + len(layout.places))
         board.publish(arrays, number, workers)
+        self.number = number
         for model_id in weights.keys() - set(self._ids):
             self._cached[model_id] = read_only(weights[model_id].copy())
         self._send(board)
@@ -128,7 +133,11 @@ class SharedWeights:
     def held_state(self) -> dict[str, Any]:
         """Returns what is held, to be saved: workers that have not begun their batch must not take it over."""
         with self._lock:
-            return {"is_holding": self._is_holding, "publications": self._held.state_dict()}
+            return {
+                "is_holding": self._is_holding,
+                "number": self.number,
+                "publications": self._held.state_dict(),
+            }
 
     def checked_held(self, state: Mapping[str, Any]) -> HeldPublications:
         """Returns the publications of a state, for `load_held`.
@@ -138,10 +147,10 @@ class SharedWeights:
         """
         return HeldPublications.from_state(state["publications"], self.models)
 
-    def load_held(self, held: HeldPublications, *, is_holding: bool) -> None:
+    def load_held(self, held: HeldPublications, *, is_holding: bool, number: int) -> None:
         """Goes on from a state: holds these in place of those that were held, and what is published next if it did."""
         with self._lock:
-            self._held, self._is_holding = held, is_holding
+            self._held, self._is_holding, self.number = held, is_holding, number
 
     def _show(self) -> None:
         if self._board.is_closed:
@@ -172,6 +181,7 @@ class SharedWeights:
 
     def _renumber(self, board: WeightBoard, number: int) -> None:
         board.renumber(number)
+        self.number = number
         self._send(board)
 
     def show_again(self) -> None:
