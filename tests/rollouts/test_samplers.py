@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from counting_rollouts import Recurrent, by_step, counters, worker
 from interrupted_calls import interrupt_call
+from interrupts import Interrupt
 
 import headrace as hr
 from headrace.rollouts import AsyncSampler, SyncSampler
@@ -138,3 +139,55 @@ def test_ctrl_c_loses_no_batch(is_first: bool, fails: bool):
         if place is None:
             break
     assert point > 5
+
+
+@pytest.mark.parametrize("sample_async", [False, True])
+def test_ctrl_c_in_on_sample_end_loses_no_batch(sample_async: bool):
+    """R2, R13, C1: the next call returns the batch, and calls the callback with it."""
+
+    class Callbacks:
+        calls = 0
+
+        def on_sample_end(self, *, worker: Any, samples: Any) -> None:
+            self.calls += 1
+            given.append(samples["t"].tolist())
+            if self.calls == 2:
+                raise KeyboardInterrupt
+
+    given: list[list[int]] = []
+    with worker(
+        counters(10), sample_async=sample_async, rollout_fragment_length=3, callbacks=Callbacks
+    ) as made:
+        assert made.sample()["t"].tolist() == [0, 1, 2]
+        with pytest.raises(KeyboardInterrupt):
+            made.sample()
+        assert made.sample()["t"].tolist() == [3, 4, 5]
+        assert made.sample()["t"].tolist() == [6, 7, 8]
+    assert given == [[0, 1, 2], [3, 4, 5], [3, 4, 5], [6, 7, 8]]
+
+
+@pytest.mark.parametrize("sample_async", [False, True])
+def test_ctrl_c_beside_on_sample_end_loses_no_batch(sample_async: bool):
+    """R2, R13: at whichever moment of a call of `sample` it comes, outside of the steps of the environments."""
+
+    class Callbacks:
+        def on_sample_end(self, *, worker: Any, samples: Any) -> None:
+            pass
+
+    for moment in itertools.count(1):
+        with worker(
+            counters(99), sample_async=sample_async, rollout_fragment_length=3, callbacks=Callbacks
+        ) as made:
+            found = [made.sample()]
+            interrupt = Interrupt(moment, functions=("sample", "get_data"), folder="rollouts")
+            try:
+                with interrupt:
+                    found.append(made.sample())
+            except KeyboardInterrupt:
+                pass
+            while len(found) < 3:
+                found.append(made.sample())
+        assert [batch["t"][0] for batch in found] == [0, 3, 6], moment
+        if interrupt._seen < moment:
+            break
+    assert moment > 1

@@ -61,7 +61,10 @@ class Callbacks:
         """
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
-        """Called once for each call of `sample`, with the batch that it returns."""
+        """Called once for each call of `sample`, with the batch that it returns.
+
+        Where Ctrl-C ends it, the next call of `sample` has the same batch.
+        """
 
 
 class Calls:

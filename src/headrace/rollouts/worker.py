@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -140,6 +141,8 @@ class RolloutWorker(Closing):
         self._calls = Calls(callbacks, self)
         self._detection = Detection(is_on=detect_columns)
         self._closed = False
+        # By thread: a batch that `sample` did not return, because Ctrl-C came while a callback had it.
+        self._unreturned: dict[int, SampleBatch | MultiAgentBatch] = {}
         self._stop = StopFlag()
         self.envs = create_environments(env_creator, num_envs, worker_index)
         try:
@@ -162,7 +165,8 @@ class RolloutWorker(Closing):
     def sample(self) -> SampleBatch | MultiAgentBatch:
         """Returns the next batch: a `SampleBatch`, or a `MultiAgentBatch` of several agents or policies.
 
-        An error of an environment drops its running episode; the next call resets that environment.
+        An error of an environment drops its running episode; the next call resets that environment. Where Ctrl-C ends
+        `on_sample_end`, the next call returns the batch.
 
         Raises:
             Closed: after `close`.
@@ -171,9 +175,19 @@ class RolloutWorker(Closing):
         """
         if self._closed:
             raise Closed("sample: the worker is closed")
-        batch: SampleBatch | MultiAgentBatch = self.sampler.get_data()
+        me = threading.get_ident()
+        if me in self._unreturned:
+            batch = self._unreturned[me]
+            del self._unreturned[me]
+        else:
+            batch = self.sampler.get_data()
+        # No call between these: Ctrl-C comes before the batch is taken, or in the callback.
         if self._calls.sample_end is not None:
-            self._calls.sample_end(samples=batch)
+            try:
+                self._calls.sample_end(samples=batch)
+            except KeyboardInterrupt:
+                self._unreturned[me] = batch
+                raise
         return batch
 
     def close(self) -> None:
