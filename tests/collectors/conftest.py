@@ -6,8 +6,10 @@ import cloudpickle
 import numpy as np
 import pytest
 from interrupted_calls import interrupt_call
+from step_watches import WatchClocks
 
 import headrace as hr
+import headrace.collectors.handle.handle as handle_module
 from headrace.testing import counter_transitions
 
 # A worker cannot import the tests.
@@ -124,3 +126,11 @@ def make_replay():
 @pytest.fixture
 def interrupt_at():
     return interrupt_call
+
+
+@pytest.fixture
+def watch_clocks(monkeypatch):
+    """The clocks of the watches over the workers that a test starts; they move only when it says so."""
+    clocks = WatchClocks()
+    monkeypatch.setattr(handle_module, "StepWatch", clocks.watch)
+    return clocks

@@ -25,7 +25,7 @@ from headrace.testing import CounterEnv, FakeClock, in_turn
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
-# Seconds. A worker that is well may be held up for one on a loaded machine.
+# Seconds of the clocks of the test.
 TIMEOUT = 2.0
 
 
@@ -99,8 +99,14 @@ def test_a_warning_every_30_seconds(watched, caplog):
 # ---- workers -------------------------------------------------------------------------------------------------------
 
 
+def one_may_step(collector):
+    """Whether no worker was started again, and only one has a step to take."""
+    handles = collector._group.handles
+    return not collector.statistics().restarts and sum(handle._may_step() for handle in handles) == 1
+
+
 @pytest.mark.parametrize(("method", "call"), [("step", 13), ("reset", 2)])
-def test_a_hung_worker_is_killed_and_started_again(method, call, tmp_path, caplog):
+def test_a_hung_worker_is_killed_and_started_again(method, call, tmp_path, caplog, watch_clocks):
     flag = tmp_path / "hung"
     with hr.MultiCollector(
         lambda: Hanging(flag, method, call),
@@ -109,6 +115,7 @@ def test_a_hung_worker_is_killed_and_started_again(method, call, tmp_path, caplo
         frames_per_batch=10,
         worker_timeout=TIMEOUT,
     ) as collector:
+        watch_clocks.runs = lambda: flag.exists() and one_may_step(collector)
         batches = [collector.next(timeout=40) for _ in range(4)]
         statistics = collector.statistics()
     assert flag.exists()
@@ -120,9 +127,11 @@ def test_a_hung_worker_is_killed_and_started_again(method, call, tmp_path, caplo
     assert "worker_timeout=2" in caplog.text
 
 
-def test_without_restarts_it_is_worker_died(tmp_path):
+def test_without_restarts_it_is_worker_died(tmp_path, watch_clocks):
+    flag = tmp_path / "hung"
+    watch_clocks.runs = flag.exists
     with hr.AsyncCollector(
-        lambda: Hanging(tmp_path / "hung", "step", 8),
+        lambda: Hanging(flag, "step", 8),
         frames_per_batch=5,
         worker_timeout=TIMEOUT,
         restart_workers=False,
@@ -134,7 +143,7 @@ def test_without_restarts_it_is_worker_died(tmp_path):
         assert isinstance(raised.value.__cause__, hr.DeadlineExceeded)
 
 
-def test_a_stopped_worker_is_killed(make_replay):
+def test_a_stopped_worker_is_killed(make_replay, watch_clocks):
     # A process that is stopped takes no signal but SIGKILL.
     replay = make_replay(SIGNATURE)
     with hr.AsyncCollector(
@@ -143,29 +152,41 @@ def test_a_stopped_worker_is_killed(make_replay):
         collector.start()
         replay.sample("t", 1, timeout=40)
         os.kill(collector.worker_pid, signal.SIGSTOP)
+        watch_clocks.runs = lambda: one_may_step(collector)
         status = collector._group.status
         with status.changed:
             assert status.changed.wait_for(lambda: collector.statistics().restarts == 1, 45)
 
 
-def test_waiting_is_not_hanging(make_replay):
-    # For the learner, in a pause, and for a question; each is longer than the limit and two looks of half a second.
+def test_waiting_is_not_hanging(make_replay, tmp_path, watch_clocks):
+    # For the learner, in a pause, and for a question; each is longer than the limit.
+    asked, may_answer = tmp_path / "asked", tmp_path / "may_answer"
+
     class Asked(CounterEnv):
         def ask(self):
-            time.sleep(2.1)
+            asked.touch()
+            while not may_answer.exists():
+                time.sleep(0.01)
             return 1
 
-    replay = make_replay(SIGNATURE)
-    options = {"frames_per_batch": 10, "worker_timeout": 1.0}
+    replay, answers = make_replay(SIGNATURE), []
+    options = {"frames_per_batch": 10, "worker_timeout": TIMEOUT}
     with (
         hr.AsyncCollector(lambda: Asked(7), replay_buffer=replay, **options) as free,
         hr.MultiCollector(lambda: CounterEnv(7), sync=True, **options) as iterated,
     ):
         iterated.next(timeout=40)
         free.start()
-        assert free.map_fn("env.unwrapped.ask") == [1]
+        asking = threading.Thread(target=lambda: answers.extend(free.map_fn("env.unwrapped.ask")))
+        asking.start()
+        while not asked.exists():
+            time.sleep(0.01)
+        watch_clocks.move(2 * int(TIMEOUT))
+        may_answer.touch()
+        asking.join(40)
+        assert answers == [1]
         with free.pause():
-            threading.Event().wait(2.1)
+            watch_clocks.move(2 * int(TIMEOUT))
         iterated.next(timeout=40)
         assert free.statistics().running
         assert free.statistics().restarts == iterated.statistics().restarts == 0

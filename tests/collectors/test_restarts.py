@@ -402,7 +402,8 @@ def test_arguments(error, arguments):
         hr.MultiCollector(lambda: CounterEnv(5), sync=True, frames_per_batch=8, **arguments)
 
 
-def test_synchronous_batches_do_not_wait_for_ever_for_a_worker_without_a_place(monkeypatch, caplog):
+@pytest.mark.usefixtures("watch_clocks")  # worker_timeout is of the place alone: a busy worker is not killed.
+def test_synchronous_batches_do_not_wait_for_ever_for_a_worker_without_a_place(monkeypatch):
     # CY3: after worker_timeout its rows are masked, until it is there again.
     has_place = threading.Event()
     has_place.set()

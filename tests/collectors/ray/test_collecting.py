@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import cloudpickle
@@ -95,24 +96,38 @@ def test_an_actor_that_is_killed_is_started_again_with_the_newest_weights(take):
     assert after[-1]["episode_id"][0].min() > max(ids[0].max(), ids[1].max())
 
 
-def test_an_actor_that_hangs_is_started_again(take, tmp_path):
+def test_an_actor_that_hangs_is_started_again(take, tmp_path, watch_clocks):
     # CX5: a rollout that takes longer than the limit is fine, as long as its steps do not.
-    flag = tmp_path / "hung"
+    hung, may_run = tmp_path / "hung", tmp_path / "may_run"
 
     class Slow(CounterEnv):
         def step(self, action):
-            time.sleep(0.05)
-            if self.step_count == 90 and not flag.exists():
-                flag.touch()
+            if not may_run.exists():
+                time.sleep(0.02)
+            if self.step_count == 490 and not hung.exists():
+                hung.touch()
                 threading.Event().wait()
             return super().step(action)
 
-    with hr.MultiCollector(
-        lambda: Slow(1000), sync=True, frames_per_batch=50, worker_timeout=3, **RAY
-    ) as collector:
-        first, second = take(collector, 2)
-        assert first["t"][0].tolist() == list(range(50))
-        assert second["t"][0].tolist() == list(range(50))
+    with (
+        hr.MultiCollector(
+            lambda: Slow(1000), sync=True, frames_per_batch=400, worker_timeout=3, **RAY
+        ) as collector,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        (handle,) = collector._group.handles
+        taking = threads.submit(take, collector, 1)
+        for _ in range(2):  # An actor reports its steps once a second.
+            taken = handle.last_step.taken
+            while handle.last_step.taken == taken and not taking.done():
+                time.sleep(0.01)
+            watch_clocks.move(2)
+        may_run.touch()
+        (first,) = taking.result(40)
+        watch_clocks.runs = lambda: hung.exists() and not collector.statistics().restarts
+        (second,) = take(collector, 1)
+        assert first["t"][0].tolist() == list(range(400))
+        assert second["t"][0].tolist() == list(range(400))
         assert collector.statistics().restarts == 1
         assert "worker_timeout=3" in collector.statistics().workers[0].last_error
 
