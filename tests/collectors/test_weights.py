@@ -10,6 +10,7 @@ import pytest
 import headrace as hr
 from headrace.replay.public import core_of
 from headrace.testing import CounterEnv
+from headrace.weights import SharedMemory
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -240,10 +241,19 @@ def test_a_worker_that_is_always_overtaken():
         assert (until_stamp(collector, 2)["number"] == 2).all()
 
 
-def test_lag():
-    # CV6: newest minus stamp, at hand-out.
-    policy = Own()
-    with hr.AsyncCollector(lambda: CounterEnv(9), policy, frames_per_batch=4, total_frames=12) as collector:
+@pytest.mark.parametrize("publisher", ["the collector", "another one"])
+def test_lag(publisher):
+    # CV6: newest minus stamp, at hand-out; also where the newest set is of another publisher.
+    policy, scheme = Own(), SharedMemory(Own().state_dict())
+    is_own = publisher == "the collector"
+    options = {} if is_own else {"weight_sync_schemes": {"policy": scheme}}
+    with (
+        scheme,
+        hr.AsyncCollector(
+            lambda: CounterEnv(9), policy, frames_per_batch=4, total_frames=12, **options
+        ) as collector,
+    ):
+        publish = collector.update_policy_weights_ if is_own else scheme.publish
         collector.next(timeout=40)
         assert collector.statistics().lag_max == 0
         # Two rollouts are begun at most before the first is handed out, the third then; none saw the fifth set.
@@ -251,7 +261,7 @@ def test_lag():
         with group.status.changed:
             assert group.status.changed.wait_for(lambda: len(group.collection.batches) == 2, 40)
         for number in range(5):
-            collector.update_policy_weights_({"number": np.array(float(number))})
+            publish({"number": np.array(float(number))})
         collector.next(timeout=40)
         statistics = collector.statistics()
         assert (statistics.lag_min, statistics.lag_mean, statistics.lag_max) == (5, 5.0, 5)

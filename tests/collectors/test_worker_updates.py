@@ -426,6 +426,46 @@ def test_models_with_a_publishing_end_of_their_own():
             assert collector.get_cached_weights("policy")["w"].tolist() == [3, 3]
 
 
+def test_sets_of_another_publisher_on_an_end_that_the_workers_read():
+    # CV1, CV2, CV3, CV4, CV6, CW7: the newest number is that of the set that acts; no later set has it again.
+    with SharedMemory(weights(0)) as scheme, make(weight_sync_schemes={"policy": scheme}) as collector:
+        collector.update_policy_weights_(weights(1))
+        assert scheme.publish(weights(2)) == 2
+        assert (collector.policy_version, collector.get_policy_version()) == (2, 2)
+        assert shown(collector) == [(2, 2)] * 3
+        collector.increment_version()
+        assert collector.policy_version == 3
+        assert shown(collector) == [(3, 2)] * 3
+        assert scheme.publish(weights(5), version=5) == 5
+        state = collector.state_dict()
+        collector.update_policy_weights_(weights(6))
+        assert (scheme.version, collector.policy_version) == (6, 6)
+        assert shown(collector) == [(6, 6)] * 3
+        assert list(collector.statistics().lag_histogram) == [0]
+    assert collector.policy_version == 6
+    with SharedMemory(weights(0)) as scheme, make(weight_sync_schemes={"policy": scheme}) as collector:
+        scheme.publish(weights(9), version=9)
+        collector.load_state_dict(state)  # CV5: what the state has acts, until another set is published.
+        assert collector.policy_version == 5
+        assert shown(collector) == [(5, 5)] * 3
+        assert scheme.publish(weights(10)) == 10
+        assert collector.policy_version == 10
+        assert shown(collector) == [(10, 10)] * 3
+
+
+def test_a_part_that_another_publisher_updates_takes_no_number_of_the_whole():
+    # CV2, CW6: two sets never have one number.
+    with (
+        SharedMemory(weights(0)) as scheme,
+        make(policy=Parts(), weight_sync_schemes={"critic": scheme}) as collector,
+    ):
+        assert scheme.publish(weights(1)) == 1
+        assert [version for version, _ in shown(collector)] == [1] * 3
+        collector.update_policy_weights_(weights_dict={"policy": {"head": weights(2), "critic": weights(2)}})
+        assert collector.policy_version == 2
+        assert shown(collector) == [(2, 2)] * 3
+
+
 def test_a_policy_that_is_not_updated():
     with make(weight_sync_schemes={"policy": hr.weights.NoSync()}) as collector:
         collector.update_policy_weights_(weights(3))

@@ -30,8 +30,10 @@ def collected_state(group: WorkerGroup, updater: WeightUpdater) -> dict[str, Any
     with _standing_still(group) as left:
         workers = group.call_each("state_dict", [((), {})] * len(group.handles), left())
         in_progress = [worker["rollout"] is not None for worker in workers]
+        # First: it counts sets of other publishers, which workers may have taken over.
+        versions = updater.state()
         shared = group.collection.state_dict(in_progress, left())
-        shared |= {"versions": updater.state(), "held": group.weights.held_state()}
+        shared |= {"versions": versions, "held": group.weights.held_state()}
     return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
 
 

@@ -140,7 +140,8 @@ class WeightSurface(CollectorParts):
     def policy_version(self) -> int | str | None:
         """The version of the newest weights; None without `track_policy_version`."""
         self._home.check()
-        return self._versions.version
+        tracked = self._versions.tracked
+        return None if tracked is None else tracked.version_id(self._updater.newest)
 
     def get_policy_version(self) -> int | str | None:
         """Returns the version of the newest weights; None without `track_policy_version`."""

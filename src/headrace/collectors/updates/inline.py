@@ -51,6 +51,11 @@ class InlineWeights:
             self._models = models_of(self._policy, self._model_ids)
         return self._models
 
+    @property
+    def newest_elsewhere(self) -> int:
+        """See `WeightTarget.newest_elsewhere`: the policy of this process reads no end."""
+        return 0
+
     def publish(
         self,
         weights: Mapping[str, CheckedWeights],

@@ -144,11 +144,6 @@ class Versions:
         """The number of the collector's newest set."""
         return self._tally.newest
 
-    @property
-    def version(self) -> int | str | None:
-        """The collector's newest version; None: not tracked."""
-        return None if self.tracked is None else self.tracked.version_id(self.newest)
-
     def take(self) -> int:
         """Returns the number of the next set."""
         self._tally.newest = number = self._numbering.take()

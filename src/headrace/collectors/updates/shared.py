@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.handle.names import name_workers
+from headrace.collectors.updates.ends import PublishingEnds
 from headrace.collectors.updates.held import HeldPublications
 from headrace.collectors.updates.models import (
     CheckedWeights,
@@ -22,6 +24,7 @@ from headrace.collectors.updates.models import (
     shared_ids,
 )
 from headrace.errors import Closed, SpecError
+from headrace.weights import WeightScheme
 from headrace.weights.board import WeightBoard
 
 
@@ -37,19 +40,16 @@ class SharedWeights:
     Args:
         models: of each worker, as it describes them.
         devices: the `policy_device` of each worker.
-        apart: ids of the models that have a publishing end of their own, which the workers read.
+        apart: publishing ends, which the workers read, of the models that have one of their own.
         send: called after each publication, one at a time; for workers that do not share the memory.
         published: called after that.
-
-    Attributes:
-        number: of the newest set that workers may take over; larger ones are held.
     """
 
     def __init__(
         self,
         models: Sequence[Mapping[str, ModelWeights]],
         devices: Sequence[Any],
-        apart: Collection[str] = (),
+        apart: Mapping[str, WeightScheme] = MappingProxyType({}),
         send: Callable[[WeightBoard], None] = lambda _: None,
         published: Callable[[], None] = lambda: None,
     ) -> None:
@@ -58,6 +58,7 @@ class SharedWeights:
         self.devices = devices
         self._differing = [worker for worker, own in enumerate(models) if not _are_alike(own, models[0])]
         self._ids = shared_ids(self.models, apart)
+        self._ends = PublishingEnds(apart)
         self.layout = joint_layout(self.models, self._ids)
         self._board = WeightBoard(self.layout, addresses=len(models))
         self._publications = 0
@@ -65,13 +66,23 @@ class SharedWeights:
         self._newest: dict[str, int] = {}
         self._cached: dict[str, Any] = {}
         self._is_holding, self._held = False, HeldPublications()
-        self.number = 0
+        self._number = 0
         self._lock = threading.Lock()
 
     @property
     def descriptor(self) -> int:
         """Of the memory, for the workers."""
         return self._board.descriptor
+
+    @property
+    def number(self) -> int:
+        """The number of the newest set that the rows of the next batch could have; what is held does not count."""
+        return self._number if self._is_holding else max(self._number, self._ends.newest)
+
+    @property
+    def newest_elsewhere(self) -> int:
+        """See `WeightTarget.newest_elsewhere`."""
+        return self._ends.newest
 
     @contextmanager
     def _open(self) -> Iterator[WeightBoard]:
@@ -111,7 +122,7 @@ class SharedWeights:
                 assert layout is not None
                 arrays += [None] * (1 + len(layout.places))
         board.publish(arrays, number, workers)
-        self.number = number
+        self._number = number
         for model_id in weights.keys() - set(self._ids):
             self._cached[model_id] = read_only(weights[model_id].copy())
         self._send(board)
@@ -120,6 +131,7 @@ class SharedWeights:
         """Keeps back what is published from now on. What was held before reaches the workers."""
         with self._lock:
             self._show()
+            self._number = max(self._number, self._ends.newest)
             self._is_holding = True
 
     def end_hold(self) -> None:
@@ -150,7 +162,8 @@ class SharedWeights:
     def load_held(self, held: HeldPublications, *, is_holding: bool, number: int) -> None:
         """Goes on from a state: holds these in place of those that were held, and what is published next if it did."""
         with self._lock:
-            self._held, self._is_holding, self.number = held, is_holding, number
+            self._held, self._is_holding, self._number = held, is_holding, number
+            self._ends.skip_present()
 
     def _show(self) -> None:
         if self._board.is_closed:
@@ -181,7 +194,7 @@ class SharedWeights:
 
     def _renumber(self, board: WeightBoard, number: int) -> None:
         board.renumber(number)
-        self.number = number
+        self._number = number
         self._send(board)
 
     def show_again(self) -> None:

@@ -21,6 +21,11 @@ class WeightTarget(Protocol):
         """The `policy_device` of each worker; None: not given. One entry inline."""
         ...
 
+    @property
+    def newest_elsewhere(self) -> int:
+        """The number of the newest set on the publishing ends that the policies read by themselves; 0: none."""
+        ...
+
     def publish(
         self, weights: Mapping[str, CheckedWeights], number: int, workers: Sequence[int] | None
     ) -> None:

@@ -104,11 +104,16 @@ class WeightUpdater:
         own = {model_id: self._schemes[model_id] for model_id in weights if model_id in self._schemes}
         # Another publisher may have used the ends meanwhile: their numbers rise.
         self._versions.reach(max((scheme.version for scheme in own.values()), default=0))
-        number = self._versions.take()
+        number = self._take_number()
         for model_id, scheme in own.items():
             scheme.publish(weights[model_id].tree, version=number)
         self._target.publish(weights, number, workers)
         self._note_published(weights, workers)
+
+    def _take_number(self) -> int:
+        """Takes the number after that of the newest set, whoever has published it."""
+        self._versions.reach(self._target.newest_elsewhere)
+        return self._versions.take()
 
     # ---- mirroring -------------------------------------------------------------------------------------------------
 
@@ -183,6 +188,7 @@ class WeightUpdater:
 
     def _number(self, model_id: str, version: int) -> int:
         """The number of a received set: of the policy, where it is received; of a part, where only parts are."""
+        self._versions.reach(self._target.newest_elsewhere)
         if model_id == POLICY or POLICY not in self.receivers:
             return self._versions.follow(version)
         return self._versions.newest
@@ -197,7 +203,7 @@ class WeightUpdater:
     def renumber(self) -> None:
         """Gives the present weights the next number."""
         with self._lock:
-            self._target.renumber(self._versions.take())
+            self._target.renumber(self._take_number())
 
     def cached(self, model_id: str) -> Any:
         """Returns the newest published weights of a model as read-only arrays; None before the first, or if unknown."""
@@ -211,9 +217,16 @@ class WeightUpdater:
                 raise TypeError(f"init_updater: {model_id}: {type(scheme).__name__} has no init")
             init(*args, **kwargs)
 
+    @property
+    def newest(self) -> int:
+        """The number of the newest set."""
+        return max(self._versions.newest, self._target.newest_elsewhere)
+
     def state(self) -> dict[str, Any]:
         """Returns the versions, to be saved."""
-        return self._versions.state()
+        with self._lock:
+            self._versions.reach(self._target.newest_elsewhere)
+            return self._versions.state()
 
     def load_state(self, state: Mapping[str, Any], workers: Sequence[tuple[Any, int]] = ()) -> None:
         """Restores what `state` returned: the present weights have its newest number.
