@@ -1,6 +1,7 @@
 """The live page in a headless Chromium, where one is installed. `scripts/screenshots` takes pictures for the docs."""
 
 import shutil
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -54,11 +55,22 @@ def replay():
         yield replay
 
 
-def opened(browser, url, width=1360):
-    """Opens a page; an error of its scripts or of a request raises."""
+def show(browser, url, width=1360):
+    """Shows a page; an error of its scripts or of a request raises."""
     browser.show(url, width, 1, "light")
     assert browser.run("document.querySelectorAll('img[src=x]').length") == 0
     assert browser.run(ANSWERED_ELSEWHERE) == []
+
+
+@contextmanager
+def opened(browser, served, width=1360):
+    """Serves a page, and shows it until the block ends."""
+    with hr.monitor.serve(served) as monitor:
+        show(browser, monitor.url, width)
+        try:
+            yield
+        finally:
+            browser.leave()
 
 
 def look_inside(browser):
@@ -69,8 +81,7 @@ def look_inside(browser):
 
 def test_a_replay_of_this_process_and_an_item_of_it(browser, replay):
     """Images are images, vectors plots, and names are texts whatever they look like."""
-    with hr.monitor.serve(replay) as monitor:
-        opened(browser, monitor.url)
+    with opened(browser, replay):
         text = browser.run("document.body.innerText")
         for part in (NASTY, "4 of 9 items", "samples/insert", "target 2", "Rate limiter", "empty"):
             assert part in text
@@ -93,8 +104,7 @@ def test_a_replay_of_this_process_and_an_item_of_it(browser, replay):
 
 @pytest.mark.parametrize("width", [390, 320])
 def test_nothing_is_wider_than_a_phone(browser, replay, width):
-    with hr.monitor.serve(replay) as monitor:
-        opened(browser, monitor.url, width)
+    with opened(browser, replay, width):
         look_inside(browser)
         assert browser.run("document.documentElement.scrollWidth") <= width
 
@@ -108,8 +118,7 @@ def test_a_server_with_its_queue_and_checkpoints(browser, replay, tmp_path):
         client.queue(NASTY).send({"x": 1})
         client.queue(NASTY).wait(20)
         server.checkpoint()
-        with hr.monitor.serve(server) as monitor:
-            opened(browser, monitor.url)
+        with opened(browser, server):
             text = browser.run("document.body.innerText")
     for part in ("robot", NASTY, "server", "checkpoints 1", "clients 1", "samples that wait"):
         assert part.lower() in text.lower()
@@ -117,11 +126,12 @@ def test_a_server_with_its_queue_and_checkpoints(browser, replay, tmp_path):
 
 def test_a_page_whose_program_has_ended_says_so(browser, replay):
     with hr.monitor.serve(replay) as monitor:
-        opened(browser, monitor.url)
-    # The requests of the page fail from here on, which Chromium logs as errors.
-    browser.call("Log.disable")
+        show(browser, monitor.url)
+        # The requests of the page fail from the end of this block on, which Chromium logs as errors.
+        browser.call("Log.disable")
     try:
         browser.wait_for(f"!({IS_LIVE})")
     finally:
-        browser.call("Page.navigate", url="about:blank")
+        browser.leave()
+        browser.call("Log.clear")
         browser.call("Log.enable")
