@@ -81,6 +81,7 @@ def test_writers_go_on_in_the_checkpoint_of_a_server_that_was_stopped(tmp_path, 
         for n in range(5, 8):
             writer.append({"n": n})
         server.stop()
+        until(lambda: not writer._rows._stream.is_connected)  # Or the goodbye ends its `close`.
     for n in range(8, 10):
         writer.append({"n": n})
     with hr.Replay.load(saved / "r") as loaded, hr.Server({"r": loaded}, **again):
