@@ -136,22 +136,22 @@ class Side:
         self.arrays = self.store.arrays
         self.facts: list[object] = []
 
-    def note(self, row: int, version: bool = True) -> None:
+    def note(self, row: int, is_beside: bool = False) -> None:
         """What is told of a committed row and of the final row beside it."""
         word, page = int(self.arrays.steps[row]), row // self.arrays.page_rows
         numbers = self.store.columns["number"]
         in_page = row - page * self.arrays.page_rows
-        step = page * self.arrays.page_rows + in_page // self.lanes
+        step = page * self.arrays.page_rows + in_page // int(self.arrays.pages[page, LANES])
         values = [int(numbers[row]), self.store.columns["observation"][row].tolist()]
-        self.facts.append((word, values, int(self.store.versions[step]) if version else 0))
+        self.facts.append((word, values, int(self.store.versions[step])))
         if not word & EMPTY:
             self.facts.append(self.store.window.episode_id(row))
         if word & LINKED:
             final = int(self.arrays.links[row]) - 1
             assert int(self.arrays.links[final]) - 1 == row
             assert self.arrays.pages[final // self.arrays.page_rows, USED] > final % self.arrays.page_rows
-            self.note(final, version=False)
-        elif word & FINAL and version:
+            self.note(final, is_beside=True)
+        elif word & FINAL and not is_beside:
             assert self.arrays.links[row] == 0
 
     def references(self) -> dict[int, tuple[int, ...]]:

@@ -46,13 +46,17 @@ cdef class Lanes:
         self, Int page, Int lane, Int row, bint is_first, bint is_final, Int starts
     ) noexcept nogil
     cdef void _stamp_written(self, Int page, Int steps, GivenInts versions) noexcept nogil
+    cdef void _stamp_again(self, Int page, Int step, Int before) noexcept nogil
     cpdef void end_written(self, GivenLongs lanes, GivenLongs final_rows) noexcept nogil
     cpdef void commit_finals(self, GivenLongs ended, Int first) noexcept nogil
     cdef void _end_lane(self, Int lane, Int row) noexcept nogil
     cdef void _end_beside(self, Int lane, Int final) noexcept nogil
     cdef void _end_beside_row(self, Int lane, Int row, Int final) noexcept nogil
     cdef void _leave_lane(self, Int lane) noexcept nogil
-    cdef void _stamp(self) noexcept nogil
+    cdef bint _only_ends(self, GivenBytes final, GivenBytes idle) noexcept nogil
+    cdef void _stamp(self, int version) noexcept nogil
+    cdef int _last_version(self) noexcept nogil
+    cdef int _version_at(self, Int row) noexcept nogil
     cdef void _turn(self) noexcept nogil
     cdef void _take_in(self, Int page, Int steps) noexcept nogil
     cdef Int _begin_rows(self, Int page, Int lane, Int row, bint is_first, Int starts) noexcept nogil

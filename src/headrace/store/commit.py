@@ -54,7 +54,8 @@ class Lanes:
         stop: behind the last row that a step may take; where `row` has come there, lanes need another page.
         last: the first row of the step committed last; -1 before the first.
         committed: how many steps.
-        version: of the policy that acts; stored with each step. 0 is not written.
+        version: of the policy that acts; stored with each step. 0 is not written. Final rows, in which no policy acts,
+            have that of the step before.
     """
 
     def __init__(
@@ -170,6 +171,9 @@ class Lanes:
             starts: Int = self.window.pages[page, STARTS]
             # One lane after another in each step: the order in which new episodes are numbered.
             for step in range(used, used + steps):
+                before: Int = self.last
+                acts: Bool = False
+                before_finals: Int = finals
                 self.last = row
                 self.committed += 1
                 for lane in range(self.count):
@@ -180,12 +184,15 @@ class Lanes:
                     else:
                         is_final: Bool = finals < final.shape[0] and final[finals] == number
                         finals += is_final
+                        acts = acts or not is_final
                         starts = self._commit_row(page, lane, row, step == 0, is_final, starts)
                         if ends < ended.shape[0] and ended[ends] == number:
                             self._end_beside_row(lane, row, final_rows[ends])
                             ends += 1
                     row += 1
                     number += 1
+                if finals > before_finals and not acts and before >= 0:
+                    self._stamp_again(page, step, before)
             self.row = row
             self._count(page, starts, used + steps)
 
@@ -242,6 +249,18 @@ class Lanes:
             for step in range(steps):
                 self.versions[first + used + step] = versions[step * width]
 
+    def _stamp_again(self, page: Int, step: Int, before: Int) -> None:
+        """Gives a step of a page in which no policy acts the versions of the step before, whose first row is given."""
+        first: Int = page * self.window.page_rows
+        if self.window.pages[page, VERSIONED] == BY_ROW:
+            for lane in range(self.count):
+                self.versions[first + step * self.count + lane] = self._version_at(before + lane)
+            return
+        version = self._version_at(before)
+        if version != 0:
+            self.window.pages[page, VERSIONED] = BY_STEP
+        self.versions[first + step] = version
+
     # ---- their parts -------------------------------------------------------------------------------------------------
 
     def take_staged(self) -> None:
@@ -255,7 +274,7 @@ class Lanes:
         Its columns are written already, the staged ones by `take_staged`.
         """
         row = self.row
-        self._stamp()
+        self._stamp(self.version)
         begins: Int = 0
         for lane in range(self.count):
             step: Int = cython.cast(Int, self.steps[lane])
@@ -292,7 +311,7 @@ class Lanes:
             final, idle: bool[lanes].
         """
         row = self.row
-        self._stamp()
+        self._stamp(self._last_version() if self._only_ends(final, idle) else self.version)
         for lane in range(self.count):
             word: Int = cython.cast(Int, self.steps[lane])
             if idle[lane]:
@@ -314,6 +333,16 @@ class Lanes:
             else:
                 self.steps[lane] = step_after(step, 1)
 
+    def _only_ends(self, final: GivenBytes, idle: GivenBytes) -> Bool:
+        """Returns whether a step has final rows, and no policy acts in it."""
+        has_final: Bool = False
+        for lane in range(self.count):
+            if final[lane]:
+                has_final = True
+            elif not idle[lane]:
+                return False
+        return has_final
+
     def commit_finals(self, ended: GivenLongs, first: Int) -> None:
         """Commits the rows from `first` on, written already in a page of their own, as the final rows of some lanes.
 
@@ -330,6 +359,10 @@ class Lanes:
     def _end_beside_row(self, lane: Int, row: Int, final: Int) -> None:
         """Does the same for a lane whose last transition is at `row`."""
         page = self.window.page_of(final)
+        version = self._version_at(row)
+        if version != 0:
+            self.window.pages[page, VERSIONED] = BY_STEP
+            self.versions[final] = version
         self.window.steps[final] = self.steps[lane] | FINAL
         in_order()
         self.window.pages[page, USED] = final - page * self.window.page_rows + 1
@@ -348,13 +381,25 @@ class Lanes:
             self.words[LAST_ROW, lane] = -1
         self.steps[lane] = 0
 
-    def _stamp(self) -> None:
+    def _stamp(self, version: cython.int) -> None:
         """Writes the version of the step at `row`, before it is committed."""
-        if self.version != 0:
+        if version != 0:
             page = self.window.page_of(self.row)
             first = page * self.window.page_rows
             self.window.pages[page, VERSIONED] = BY_STEP
-            self.versions[first + (self.row - first) // self.count] = self.version
+            self.versions[first + (self.row - first) // self.count] = version
+
+    def _last_version(self) -> cython.int:
+        """Returns the version of the step committed last; 0 before the first."""
+        return self._version_at(self.last) if self.last >= 0 else 0
+
+    def _version_at(self, row: Int) -> cython.int:
+        """Returns the version of a committed row of a lane."""
+        page = self.window.page_of(row)
+        first = page * self.window.page_rows
+        is_by_row: Bool = self.window.pages[page, VERSIONED] == BY_ROW
+        version: cython.int = self.versions[row if is_by_row else first + (row - first) // self.count]
+        return version
 
     def _turn(self) -> None:
         """Goes on to the next step, after the step at `row` was committed."""

@@ -19,7 +19,7 @@ class LeftLanes:
         reach: the pages in reach of later windows, each with the number of its first step.
         final_page: in which final rows beside the lanes stand; -1: there is none.
         arrays: copies.
-        row, last, committed, version: see `Lanes`.
+        row, last, committed: see `Lanes`.
     """
 
     reach: Sequence[tuple[int, int]]
@@ -28,7 +28,6 @@ class LeftLanes:
     row: int
     last: int
     committed: int
-    version: int
 
     @property
     def count(self) -> int:
@@ -40,18 +39,9 @@ class LeftLanes:
         cls, reach: Sequence[tuple[int, int]], final_page: int, arrays: LaneArrays, kernel: Lanes
     ) -> LeftLanes:
         """Copies the state of a block; see above."""
-        return cls(
-            tuple(reach),
-            final_page,
-            arrays.copies(),
-            kernel.row,
-            kernel.last,
-            kernel.committed,
-            kernel.version,
-        )
+        return cls(tuple(reach), final_page, arrays.copies(), kernel.row, kernel.last, kernel.committed)
 
     def restore(self, arrays: LaneArrays, kernel: Lanes) -> None:
         """Writes the state into another block, save the end of its page."""
         arrays.write(self.arrays)
         kernel.row, kernel.last, kernel.committed = self.row, self.last, self.committed
-        kernel.version = self.version

@@ -21,6 +21,7 @@ from headrace.tables.description.table import Table
 from headrace.testing.pytest_hypothesis import given_contract, hypothesis, pytest, strategies
 from headrace.testing.replay_contract import assert_has_interface
 from headrace.trajectories.windows import windows
+from headrace.views import View
 
 _NUMBERS = Signature.like({"n": 0, "x": np.zeros(2, np.float32)})
 _NO_LANES = np.zeros(0, np.int64)
@@ -264,6 +265,44 @@ class WriterContract(ABC):
             writer.close()
             assert _items(replay) == [[0, 1, 2], [1, 2, 3]]
 
+    def test_final_rows_have_the_version_of_the_step_before(self) -> None:
+        """Also if another version was set since: no action follows in them."""
+        # Rules: collectors CV2
+        for lanes in (1, 3):
+            with self.new() as replay:
+                writer = replay.row_writer(lanes=lanes, items=[ItemRule("t", 2)])
+                for version, ended in ((7, 0), (8, None)):
+                    writer.policy_version = version
+                    writer.append(_lane_steps(version, lanes) if lanes > 1 else _step(version))
+                    writer.policy_version = 20 + version
+                    count = lanes if ended is None else 1
+                    writer.end_episode(
+                        {"n": np.full(count, 99) if count > 1 else 99}, lane=None if lanes == 1 else ended
+                    )
+                writer.close()
+                expected = [[7, 7], [8, 8]] + [[7, 8], [8, 8]] * (lanes - 1)
+                assert _versions(replay) == sorted(expected)
+
+    def test_a_final_row_before_other_rows_has_the_version_of_the_step_before(self) -> None:
+        """Of a call that stores many rows."""
+        # Rules: collectors CV2
+        with self.new() as replay:
+            writer = replay.row_writer(items=[ItemRule("t", 2)])
+            writer.declare_final_columns(["n"])
+            writer.policy_version = 7
+            writer.append(_step(0))
+            writer.policy_version = 9
+            rows: dict[str, NDArray[np.generic]] = {
+                "n": np.arange(1, 4),
+                "x": np.array([[0, 0], [2, 2], [3, 3]], np.float32),
+            }
+            stored = 0
+            while stored < 3:
+                final = np.arange(stored, 3) == 0
+                stored += writer.append_rows({name: column[stored:] for name, column in rows.items()}, final)
+            writer.close()
+            assert _versions(replay) == [[7, 7], [9, 9]]
+
     def test_final_rows_hold_the_same_columns(self) -> None:
         """Once they are declared."""
         with self.new() as replay:
@@ -471,6 +510,13 @@ def _items(replay: ReplayLike) -> list[list[int]]:
     numbers = batch.data["n"].reshape(count, -1)
     masks = np.ones(numbers.shape, np.bool_) if batch.mask is None else batch.mask
     return [row[mask].tolist() for row, mask in zip(numbers, masks, strict=True)]
+
+
+def _versions(replay: ReplayLike) -> list[list[int]]:
+    """The versions of the rows of all items of two rows of the table "t", in order; they leave it."""
+    views = {"version": View("policy_version")}
+    batch = replay.sample("t", len(replay.table("t")), timeout=0, views=views)
+    return sorted(batch.data["version"].reshape(-1, 2).tolist())
 
 
 def _step(n: int) -> dict[str, object]:
