@@ -315,13 +315,17 @@ def test_a_server_that_is_gone_ends_the_collector_with_its_error(tmp_path, make_
     # CF8, CX2
     replay = make_replay(SIGNATURE, once())
     server = hr.Server({"r": replay}, address=None, unix=tmp_path / "socket").start()
-    client = hr.Client(server.address, timeout=0.5)
+    client = hr.Client(server.address)
     collector = hr.AsyncCollector(
         lambda: CounterEnv(50), frames_per_batch=10, replay_buffer=client.replay("r")
     )
     try:
         collector.start()
         replay.sample("t", 1, timeout=40)
+        # So long the server is looked for: not while it is there, or a busy one ends the collector before.
+        client._session.timeout = 0.5
+        for stream in client._session.writers()._streams.values():
+            stream._timeout = 0.5
         server.stop()
         with pytest.raises((hr.Disconnected, hr.Closed)):
             ask_for_ever(collector)
