@@ -36,10 +36,10 @@ def interrupt(monkeypatch):
     def interrupt(owner, name, when):
         original = getattr(owner, name)
 
-        def interrupted(*arguments):
+        def interrupted(*arguments, **options):
             monkeypatch.setattr(owner, name, original)
             if when == "after":
-                original(*arguments)
+                original(*arguments, **options)
             raise KeyboardInterrupt
 
         monkeypatch.setattr(owner, name, interrupted)
