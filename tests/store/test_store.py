@@ -19,7 +19,7 @@ from headrace.errors import StoreFull
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store import layout
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, WrittenSteps
 from headrace.store.layout import (
     LANES,
     MAX_ROWS,
@@ -33,6 +33,7 @@ from headrace.store.layout import (
 )
 from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
+from headrace.views.stored.rows import metadata_of
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "frame": ArraySpec(2, np.float32)})
 
@@ -557,6 +558,25 @@ def test_versions_of_an_earlier_use_are_gone():
     for step in range(12):
         row = append(store, fresh, step)
         assert store.versions[row // 4 * 4 + row % 4] == 0
+
+
+def test_final_rows_that_begin_a_page_leave_each_lane_its_own_version():
+    # Collectors CV2: lanes that were acted for at different times.
+    store = make_store()
+    block, none = LaneBlock(store, 2, 4), np.zeros(0, np.int64)
+
+    def commit(page: int, final: list[int], versions: list[int]) -> list[int]:
+        first = page * 4 + 2 * int(store.arrays.pages[page, USED])
+        finals, stamps = np.array(final, np.int64), np.array(versions, np.int32)
+        steps = len(versions) // 2
+        with store.lock:
+            block.commit_written(WrittenSteps(page, steps, finals, none, none, none, stamps))
+            return metadata_of(store, "/policy_version", np.arange(first, first + 2 * steps)).tolist()
+
+    assert commit(block.lease_page(), [], [3, 5, 3, 5]) == [3, 5, 3, 5]
+    page = block.lease_page()
+    assert commit(page, [0, 1], [0, 0]) == [3, 5]
+    assert commit(page, [], [7, 9]) == [7, 9]
 
 
 def test_a_full_store_waits_for_a_batch_that_is_being_copied():

@@ -252,14 +252,14 @@ class Lanes:
     def _stamp_again(self, page: Int, step: Int, before: Int) -> None:
         """Gives a step of a page in which no policy acts the versions of the step before, whose first row is given."""
         first: Int = page * self.window.page_rows
+        if self.window.pages[page, VERSIONED] == 0:
+            # Where the lanes had versions of their own, they have them in this page, too.
+            self.window.pages[page, VERSIONED] = self.window.pages[self.window.page_of(before), VERSIONED]
         if self.window.pages[page, VERSIONED] == BY_ROW:
             for lane in range(self.count):
                 self.versions[first + step * self.count + lane] = self._version_at(before + lane)
             return
-        version = self._version_at(before)
-        if version != 0:
-            self.window.pages[page, VERSIONED] = BY_STEP
-        self.versions[first + step] = version
+        self.versions[first + step] = self._version_at(before)
 
     # ---- their parts -------------------------------------------------------------------------------------------------
 
