@@ -453,6 +453,22 @@ def test_sets_of_another_publisher_on_an_end_that_the_workers_read():
         assert shown(collector) == [(10, 10)] * 3
 
 
+def test_a_synchronous_batch_has_no_lag_where_workers_learn_late_of_a_set():
+    # CV6: as over a connection to a server, where the number is known at once and the set after a message.
+    class Late(SharedMemory):
+        sets_on_their_way = 0
+
+        @property
+        def version(self):
+            return super().version + self.sets_on_their_way
+
+    with Late(weights(0)) as scheme, make(weight_sync_schemes={"policy": scheme}) as collector:
+        scheme.sets_on_their_way = 1
+        assert shown(collector) == [(0, 0)] * 3
+        assert collector.policy_version == 1
+        assert list(collector.statistics().lag_histogram) == [0]
+
+
 def test_a_part_that_another_publisher_updates_takes_no_number_of_the_whole():
     # CV2, CW6: two sets never have one number.
     with (

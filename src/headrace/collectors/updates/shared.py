@@ -76,7 +76,11 @@ class SharedWeights:
 
     @property
     def number(self) -> int:
-        """The number of the newest set that the rows of the next batch could have; what is held does not count."""
+        """The number from which the lag of the next batch counts.
+
+        A synchronous one counts from the set that all of its workers were shown: what is held does not count, nor do
+        sets of other publishers, of which one worker may learn later than another.
+        """
         return self._number if self._is_holding else max(self._number, self._ends.newest)
 
     @property
@@ -131,7 +135,6 @@ class SharedWeights:
         """Keeps back what is published from now on. What was held before reaches the workers."""
         with self._lock:
             self._show()
-            self._number = max(self._number, self._ends.newest)
             self._is_holding = True
 
     def end_hold(self) -> None:
