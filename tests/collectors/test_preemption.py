@@ -99,6 +99,13 @@ def let_others_finish(collector, gate, start, slow=1, others=1):
     collector.getattr_env("step_count")
 
 
+def cut(collector, gate, start):
+    """Asks for a batch, and lets the slow worker go on when the other one has finished its rollout."""
+    begin(collector)
+    let_others_finish(collector, gate, start)
+    gate.open()
+
+
 def check_slow(batches, worker, num_steps, lengths):
     """The rows of a worker go on over the batches, which have these numbers of its steps."""
     row = np.concatenate(
@@ -149,9 +156,7 @@ def test_at_least_one_step_each(gate, start, tmp_path):
     # CR12: also where the message comes before the first step.
     envs = [fast(tmp_path), lambda: Gated(7, tmp_path, (0,))]
     with hr.MultiCollector(envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5) as collector:
-        begin(collector)
-        let_others_finish(collector, gate, start)
-        gate.open()
+        cut(collector, gate, start)
         assert collector.next(timeout=40)["mask"][1].sum() == 2
         for _ in range(20):
             assert collector.next(timeout=40)["mask"][:, 0].all()
@@ -192,9 +197,7 @@ def test_set_truncated_of_agents(gate, start, tmp_path):
         set_truncated=True,
         preemptive_threshold=0.5,
     ) as collector:
-        begin(collector)
-        let_others_finish(collector, gate, start)
-        gate.open()
+        cut(collector, gate, start)
         batch = collector.next(timeout=40)
     assert batch["mask"].sum(1).tolist() == [3, 10, 3, 6]
     assert np.argwhere(batch["truncated"]).tolist() == [[0, 2], [1, 9], [2, 2], [3, 5]]
@@ -226,9 +229,7 @@ def test_set_truncated(gate, start, tmp_path, autoreset, steps, lengths):
         set_truncated=True,
         preemptive_threshold=0.5,
     ) as collector:
-        begin(collector)
-        let_others_finish(collector, gate, start)
-        gate.open()
+        cut(collector, gate, start)
         batch = collector.next(timeout=40)
     assert batch.shape == (4, 12)
     mask = batch["mask"][2:]
@@ -252,9 +253,7 @@ def test_a_worker_that_begins_again_is_preempted_too(gate, start, tmp_path):
 
     envs = [fast(tmp_path), lambda: Dying(7, tmp_path, ())]
     with hr.MultiCollector(envs, sync=True, frames_per_batch=2000, preemptive_threshold=0.5) as collector:
-        begin(collector)
-        let_others_finish(collector, gate, start)
-        gate.open()
+        cut(collector, gate, start)
         batch = collector.next(timeout=40)
         assert batch["mask"][0].all()
         assert 1 <= batch["mask"][1].sum() < 1000
@@ -275,9 +274,7 @@ def test_the_hook_sees_the_shorter_rollout(gate, start, tmp_path):
         envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5, max_restarts=0
     ) as collector:
         collector.post_collect_hook = Check()
-        begin(collector)
-        let_others_finish(collector, gate, start)
-        gate.open()
+        cut(collector, gate, start)
         for _ in range(4):
             assert collector.next(timeout=40)["mask"].any(1).all()
 
@@ -289,9 +286,7 @@ def test_into_a_replay(gate, start, tmp_path, make_replay):
     with hr.MultiCollector(
         envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5, replay_buffer=replay
     ) as collector:
-        begin(collector)
-        let_others_finish(collector, gate, start)
-        gate.open()
+        cut(collector, gate, start)
         frames = sum(collector.next(timeout=40).frames for _ in range(3))
     assert len(replay.table("t")) == frames
 
@@ -331,9 +326,7 @@ def test_postproc_before_a_replay(gate, start, tmp_path, make_replay):
         postproc=scaled,
         replay_buffer=replay,
     ) as collector:
-        begin(collector)
-        let_others_finish(collector, gate, start)
-        gate.open()
+        cut(collector, gate, start)
         batches = [collector.next(timeout=40) for _ in range(6)]
         frames = collector.statistics().frames
     assert batches[0]["mask"].sum(1).tolist() == [10, 6]
